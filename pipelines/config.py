@@ -1,0 +1,125 @@
+"""One frozen record of configuration, read from a preset or a YAML file.
+
+`smoke` is what `make demo` runs; `gpu` and `paper` are the larger ones. A stage's units depend only on the
+fields that the stage names in its `params`, so changing one stage's setting leaves the others' work alone.
+"""
+
+import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+
+from littledragon.pipelines.errors import UserError
+
+PRESETS = Path(__file__).parent / "presets"
+
+
+@dataclass(frozen=True)
+class Config:
+    """Settings of a run. Those marked *chosen* are ours, not the paper's."""
+
+    preset: str = "smoke"
+    target: Literal["llvm", "cuda"] = "llvm"
+    device: Literal["real", "simulated"] = "real"
+    seed: int = 0
+    limit: int | None = None
+    """At most so many zoo blocks, in order of their ids spread over the families."""
+    families: tuple[str, ...] = ()
+    """Only these families; empty means all."""
+    rounds: int = 1
+    """Search rounds of each workload."""
+    candidates_per_round: int = 16
+    population: int = 128
+    """Size of the evolutionary search's population."""
+    verify_best: int = 2
+    """How many of the fastest candidates are verified."""
+    verify_parents: int = 3
+    """How many slower ones, spaced evenly in log latency."""
+    margin_floor: float = 0.05
+    """Smallest margin (*chosen*, design section 6)."""
+    stable_band: float = 0.05
+    """Largest noise band of a stable kernel."""
+    refine_per_band: int = 1
+    """Refinement pairs of one workload in one gain band."""
+    repeat_ms: float = 20.0
+    """Least time of one timing repeat."""
+    build_deadline_s: float = 30.0
+    run_deadline_s: float = 20.0
+    propose_deadline_s: float = 180.0
+    teacher: Literal["facts", "openai"] = "facts"
+    teacher_model: str = "templates"
+    teacher_url: str | None = None
+    """Base URL of an OpenAI-compatible endpoint; the key comes from OPENAI_API_KEY."""
+    teacher_asks: int = 3
+    """Requests for one label at most, the first counted."""
+    teacher_deadline_s: float = 120.0
+    teacher_rpm: int = 60
+    """Requests a minute at most."""
+
+
+def load(preset: str, file: Path | None = None, **overrides: Any) -> Config:
+    """Read a preset, lay a YAML file over it, then options given on the command line (None means not given).
+
+    Raises:
+        UserError: unknown preset, a file that is not a mapping of known fields, or a value of another type.
+    """
+    path = PRESETS / f"{preset}.yaml"
+    known = sorted(p.stem for p in PRESETS.glob("*.yaml"))
+    if preset not in known:
+        raise UserError(f"unknown preset '{preset}': choose one of {', '.join(known)}")
+    values: dict[str, Any] = {"preset": preset, **_read(path)}
+    if file is not None:
+        values |= _read(file)
+    values |= {name: value for name, value in overrides.items() if value is not None}
+    return _build(values, file or path)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise UserError(f"{path}: cannot be read as YAML: {' '.join(str(error).split())}") from None
+    if values is None:
+        return {}
+    if not isinstance(values, dict):
+        raise UserError(f"{path}: must be a mapping of settings to values")
+    return values
+
+
+def _build(values: dict[str, Any], path: Path) -> Config:
+    fields = {field.name: field for field in dataclasses.fields(Config)}
+    for name, value in values.items():
+        if name not in fields:
+            raise UserError(f"{path}: unknown setting '{name}': choose one of {', '.join(sorted(fields))}")
+        problem = _problem(name, value)
+        if problem:
+            raise UserError(f"{path}: {name}: {problem}")
+    values = {name: tuple(v) if isinstance(v, list) else v for name, v in values.items()}
+    return Config(**values)
+
+
+_CHOICES = {"target": ("llvm", "cuda"), "device": ("real", "simulated"), "teacher": ("facts", "openai")}
+_OPTIONAL = {"limit": int, "teacher_url": str}
+
+
+def _problem(name: str, value: Any) -> str | None:
+    """What is wrong with a value, or None."""
+    if name in _CHOICES:
+        return None if value in _CHOICES[name] else f"must be one of {', '.join(_CHOICES[name])}, not {value!r}"
+    if name == "families":
+        fine = isinstance(value, (list, tuple)) and all(isinstance(v, str) for v in value)
+        return None if fine else "must be a list of family names"
+    if name in _OPTIONAL and value is None:
+        return None
+    wanted = _OPTIONAL.get(name, type(getattr(Config, name)))
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if wanted is float and number:
+        return None if 0 < value < 1e9 else f"must be positive, not {value!r}"
+    if wanted is int and number and isinstance(value, int):
+        least = 0 if name == "seed" else 1
+        return None if least <= value < 1 << 31 else f"must be at least {least}, not {value!r}"
+    if wanted is str and isinstance(value, str):
+        return None
+    return f"must be {'an integer' if wanted is int else 'a number' if wanted is float else 'text'}, not {value!r}"
