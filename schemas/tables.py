@@ -49,9 +49,7 @@ class Table:
 
     def json_schema(self) -> dict[str, Any]:
         """The JSON Schema (draft 2020-12) of one row."""
-        properties = {
-            c.name: {"description": c.about, **_json_type(c.type, c.null)} for c in self.columns
-        }
+        properties = {c.name: {"description": c.about, **_json_type(c.type, c.null)} for c in self.columns}
         return {
             "$schema": "https://json-schema.org/draft/2020-12/schema",
             "title": self.name,
