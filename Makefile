@@ -1,0 +1,48 @@
+# make demo   set up and run the main job (about five minutes on two cores)
+# make test   set up and run every test that needs neither a GPU nor minutes
+VENV ?= .venv
+DEMO ?= demo
+EXECUTOR ?= serial
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: setup demo test test-slow test-h200 lint constraints clean
+
+setup: $(STAMP)
+
+# The first interpreter that is 3.11 or 3.12; PYTHON=... chooses another.
+$(STAMP): pyproject.toml constraints.txt
+	@python=; for p in $(PYTHON) python3.12 python3.11 python3 python; do \
+	    if $$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12))' 2>/dev/null; then python=$$p; break; fi; \
+	done; \
+	if [ -z "$$python" ]; then echo "error: Python 3.11 or 3.12 is needed: install one, or name it with PYTHON=..." >&2; exit 2; fi; \
+	$$python -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+demo: setup
+	$(BIN)/dragon run --preset smoke --workdir $(DEMO) --executor $(EXECUTOR)
+
+test: setup
+	$(BIN)/python -m pytest -q -m 'not slow and not h200 and not gpu'
+
+# The rest of what a CPU can test: minutes, not seconds.
+test-slow: setup
+	$(BIN)/python -m pytest -q -m 'slow and not h200 and not gpu'
+
+# All traces of the H200 probe, as trees and as replayed modules; LITTLEDRAGON_H200 names the file.
+test-h200: setup
+	$(BIN)/python -m pytest -q -m h200
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+# Resolve the versions anew for every supported Python.
+constraints:
+	uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 \
+	    --no-emit-index-url --no-annotate --no-header --quiet --upgrade --output-file constraints.txt
+
+clean:
+	rm -rf $(VENV) $(DEMO) build dist .mypy_cache .ruff_cache .pytest_cache
