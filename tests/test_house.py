@@ -3,7 +3,6 @@
 import ast
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -67,15 +66,3 @@ def test_language_and_help_need_no_tvm() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.strip() == "[]"
-
-
-def test_help_is_quick() -> None:
-    """`dragon --help` in under half a second; the best of five, since the machine may be busy."""
-    took = []
-    for _ in range(5):
-        start = time.perf_counter()
-        subprocess.run(
-            [sys.executable, "-m", "littledragon.pipelines.cli", "--help"], capture_output=True, check=True, timeout=60
-        )
-        took.append(time.perf_counter() - start)
-    assert min(took) < 0.5
