@@ -1,0 +1,390 @@
+"""Child processes that run what may crash, hang or grow: TVM, and the kernels that it builds.
+
+A child executes `python -m littledragon.compiler.children`. It is asked for one function call at a time, by
+frames of JSON on two private pipes, and it dies with its parent, whatever kills the parent. A crash, a
+deadline and an exception are all a `ChildError` for the caller, never an event of the calling process.
+
+`once` runs one call in a fresh process. `worker` gives a lasting child, which pays for its imports once; it is
+started again after it died, and replaced when it has grown.
+"""
+
+import atexit
+import contextlib
+import ctypes
+import importlib
+import json
+import os
+import queue
+import re
+import select
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, BinaryIO, Final, Literal, NoReturn
+
+Kind = Literal["crashed", "deadline", "raised"]
+
+MAX_FRAME: Final = 1 << 28
+"""Largest question or answer, bytes."""
+MAX_LOG: Final = 1 << 20
+"""A child's standard output and error are cut to nothing whenever they exceed this, bytes."""
+MAX_GROWTH: Final = 3 << 29
+"""A lasting child is replaced once it holds so many bytes more than after its first answer."""
+FUNCTION: Final = re.compile(r"littledragon(\.[a-z_]+)+:[a-z]\w*")
+_TICK_S: Final = 0.5
+_PR_SET_PDEATHSIG: Final = 1
+
+
+class ChildError(Exception):
+    """A call that gave no answer: `kind` says how it ended, `detail` why, in one line."""
+
+    def __init__(self, kind: Kind, detail: str) -> None:
+        super().__init__(f"{kind}: {detail}")
+        self.kind: Kind = kind
+        self.detail = detail
+
+    def __reduce__(self) -> tuple[type["ChildError"], tuple[Kind, str]]:
+        return ChildError, (self.kind, self.detail)
+
+
+def once(function: str, *, deadline_s: float, **arguments: Any) -> Any:
+    """Call `function` ("littledragon.room.module:name") in a fresh process and give its answer.
+
+    Raises:
+        ChildError: the process crashed, passed the deadline (start included), or the function raised.
+    """
+    child = Child()
+    try:
+        return child.call(function, deadline_s=deadline_s, **arguments)
+    finally:
+        child.close()
+
+
+def worker(name: str) -> "Child":
+    """This process's lasting child of that name. Threads that share one wait for each other."""
+    with _workers_lock:
+        return _workers.setdefault(name, Child())
+
+
+def close_all() -> None:
+    """End every lasting child of this process."""
+    with _workers_lock:
+        children = list(_workers.values())
+        _workers.clear()
+    for child in children:
+        child.close()
+
+
+class Child:
+    """A lasting child process; it starts with its first call."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._running: _Running | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """The process id, where one is running."""
+        return self._running.process.pid if self._running else None
+
+    def call(self, function: str, *, deadline_s: float, **arguments: Any) -> Any:
+        """Call `function` in the child; the deadline counts from when the child is free.
+
+        Raises:
+            ChildError: the child crashed, passed the deadline, or the function raised (the child lives on).
+            ValueError: the function is not one of ours, or the arguments exceed the largest frame.
+            TypeError: the arguments are not JSON.
+        """
+        if not FUNCTION.fullmatch(function):
+            raise ValueError(f"{function!r}: must be 'littledragon.<room>.<module>:<function>'")
+        question = json.dumps({"call": function, "with": arguments}).encode()
+        if len(question) > MAX_FRAME:
+            raise ValueError(f"{function}: arguments of {len(question)} bytes exceed the largest frame, {MAX_FRAME}")
+        with self._lock:
+            if self._running and (self._running.owner != os.getpid() or self._running.ended()):
+                self._stop()
+            if self._running is None:
+                self._running = _spawner().start()
+            try:
+                answer = self._running.ask(question, time.monotonic() + deadline_s)
+            except TimeoutError:
+                self._stop()
+                raise ChildError("deadline", f"no answer from {function} within {deadline_s:g} s") from None
+            except EOFError:
+                detail = self._stop()
+                raise ChildError("crashed", detail) from None
+            except BaseException:
+                self._stop()  # interrupted half-way: the pipes are out of step
+                raise
+            if self._running.grown():
+                self._stop()
+        if "error" in answer:
+            raise ChildError("raised", _one_line(f"{answer['error']}: {answer['message']}"))
+        return answer["ok"]
+
+    def close(self) -> None:
+        """Kill the child and all that it started. A later call starts another."""
+        with self._lock:
+            if self._running:
+                self._stop()
+
+    def _stop(self) -> str:
+        running, self._running = self._running, None
+        assert running is not None
+        return running.kill()
+
+
+class _Running:
+    """A started process and its pipes."""
+
+    def __init__(self) -> None:
+        question_out, self.questions = os.pipe()
+        self.answers, answer_in = os.pipe()
+        self.log: BinaryIO = tempfile.TemporaryFile(mode="ab+", prefix="dragon-child-", buffering=0)  # noqa: SIM115
+        self.owner = os.getpid()
+        self.base_bytes = 0
+        command = [sys.executable, "-P", "-m", "littledragon.compiler.children"]
+        try:
+            self.process = subprocess.Popen(
+                [*command, str(question_out), str(answer_in), str(self.owner)],
+                stdin=subprocess.DEVNULL,
+                stdout=self.log,
+                stderr=self.log,
+                pass_fds=(question_out, answer_in),
+                start_new_session=True,
+            )
+        except BaseException:
+            os.close(self.questions)
+            os.close(self.answers)
+            self.log.close()
+            raise
+        finally:
+            os.close(question_out)
+            os.close(answer_in)
+        os.set_blocking(self.questions, False)
+        os.set_blocking(self.answers, False)
+
+    def ask(self, question: bytes, end: float) -> dict[str, Any]:
+        """Send one frame and wait for one. Raises TimeoutError after `end`, EOFError when the child is gone."""
+        self._trim()
+        rest = memoryview(struct.pack("<Q", len(question)) + question)
+        while rest:
+            self._wait(self.questions, select.POLLOUT, end)
+            try:
+                rest = rest[os.write(self.questions, rest[: 1 << 20]) :]
+            except BlockingIOError:
+                continue
+            except BrokenPipeError:
+                raise EOFError from None
+        (size,) = struct.unpack("<Q", self._read(8, end))
+        if size > MAX_FRAME:
+            raise EOFError
+        answer = json.loads(self._read(size, end))
+        assert isinstance(answer, dict)
+        return answer
+
+    def _read(self, size: int, end: float) -> bytes:
+        data = bytearray()
+        while len(data) < size:
+            self._wait(self.answers, select.POLLIN, end)
+            try:
+                piece = os.read(self.answers, min(size - len(data), 1 << 20))
+            except BlockingIOError:
+                continue
+            if not piece:
+                raise EOFError
+            data += piece
+        return bytes(data)
+
+    def _wait(self, fd: int, event: int, end: float) -> None:
+        poll = select.poll()
+        poll.register(fd, event)
+        while True:
+            left = end - time.monotonic()
+            if left <= 0:
+                raise TimeoutError
+            if poll.poll(min(left, _TICK_S) * 1000):
+                return
+            self._trim()
+            # A grandchild may hold the pipe open after the child is gone.
+            if self.ended() and not poll.poll(0):
+                raise EOFError
+
+    def _trim(self) -> None:
+        if os.fstat(self.log.fileno()).st_size > MAX_LOG:
+            os.ftruncate(self.log.fileno(), 0)
+
+    def ended(self) -> bool:
+        """Whether the process is gone; leaves it to be reaped, so that its group's number stays taken."""
+        try:
+            return os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+        except ChildProcessError:
+            return True
+
+    def grown(self) -> bool:
+        """Whether the child holds much more memory than after its first answer."""
+        import psutil
+
+        try:
+            held = psutil.Process(self.process.pid).memory_info().rss
+        except psutil.Error:
+            return False
+        self.base_bytes = self.base_bytes or held
+        return held - self.base_bytes > MAX_GROWTH
+
+    def kill(self) -> str:
+        """Kill the process group, free everything, and say in one line how the child ended."""
+        os.close(self.questions)
+        os.close(self.answers)
+        detail = ""
+        if self.owner == os.getpid():
+            self._settle()
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+            detail = self._epitaph(self.process.wait())
+        self.log.close()
+        return detail
+
+    def _settle(self) -> None:
+        """A child that closed its pipe is about to die by its own signal: let it, so that its name is known."""
+        for _ in range(20):
+            if self.ended():
+                return
+            time.sleep(0.005)
+
+    def _epitaph(self, code: int) -> str:
+        how = f"exit code {code}"
+        if code < 0:
+            try:
+                how = signal.Signals(-code).name
+            except ValueError:
+                how = f"signal {-code}"
+        self.log.seek(max(0, os.fstat(self.log.fileno()).st_size - 4096))
+        lines = [line.strip() for line in self.log.read().decode(errors="replace").splitlines() if line.strip()]
+        return _one_line(f"{how}: {lines[-1]}" if lines else how)
+
+
+class _Spawner:
+    """Starts children from one thread that lasts as long as the process.
+
+    The kernel's parent-death signal fires when the *thread* that started a child ends, and the threads that
+    call us may be short-lived.
+    """
+
+    def __init__(self) -> None:
+        self._wanted: queue.SimpleQueue[queue.SimpleQueue[_Running | BaseException]] = queue.SimpleQueue()
+        threading.Thread(target=self._serve, name="child-spawner", daemon=True).start()
+
+    def start(self) -> _Running:
+        reply: queue.SimpleQueue[_Running | BaseException] = queue.SimpleQueue()
+        self._wanted.put(reply)
+        running = reply.get()
+        if isinstance(running, BaseException):
+            raise running
+        return running
+
+    def _serve(self) -> NoReturn:
+        while True:
+            reply = self._wanted.get()
+            try:
+                reply.put(_Running())
+            except BaseException as error:
+                reply.put(error)
+
+
+_workers: dict[str, Child] = {}
+_workers_lock = threading.Lock()
+_the_spawner: _Spawner | None = None
+
+
+def _spawner() -> _Spawner:
+    global _the_spawner  # noqa: PLW0603
+    with _workers_lock:
+        if _the_spawner is None:
+            _the_spawner = _Spawner()
+        return _the_spawner
+
+
+def _forget() -> None:
+    """After a fork the children are the other process's, and the spawning thread is gone."""
+    global _workers_lock, _the_spawner  # noqa: PLW0603
+    _workers_lock = threading.Lock()
+    _the_spawner = None
+    _workers.clear()
+
+
+os.register_at_fork(after_in_child=_forget)
+atexit.register(close_all)
+
+
+def _one_line(text: str, limit: int = 400) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+# What follows runs in the child.
+
+
+def _serve(questions: int, answers: int, parent: int) -> NoReturn:
+    _die_with(parent)
+    os.set_inheritable(questions, False)
+    os.set_inheritable(answers, False)
+    frames: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+    threading.Thread(target=_receive, args=(questions, frames), daemon=True).start()
+    while True:
+        answer = _answer(json.loads(frames.get()))
+        sys.stdout.flush()
+        sys.stderr.flush()
+        rest = memoryview(struct.pack("<Q", len(answer)) + answer)
+        while rest:
+            rest = rest[os.write(answers, rest) :]
+
+
+def _die_with(parent: int) -> None:
+    """Ask the kernel to kill this process when its parent dies, and die at once if that has happened."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def _receive(questions: int, frames: queue.SimpleQueue[bytes]) -> NoReturn:
+    """Pass frames on; when the parent has closed the pipe, end the process even in the middle of a call."""
+    with contextlib.suppress(OSError, EOFError), os.fdopen(questions, "rb") as pipe:
+        while True:
+            frames.put(_exactly(pipe, struct.unpack("<Q", _exactly(pipe, 8))[0]))
+    os._exit(0)
+
+
+def _exactly(pipe: BinaryIO, size: int) -> bytes:
+    data = pipe.read(size)
+    if len(data) < size:
+        raise EOFError
+    return data
+
+
+def _answer(question: dict[str, Any]) -> bytes:
+    try:
+        answer = json.dumps({"ok": _find(question["call"])(**question["with"])}).encode()
+        if len(answer) > MAX_FRAME:
+            raise ValueError(f"an answer of {len(answer)} bytes exceeds the largest frame, {MAX_FRAME}")
+    except BaseException as error:
+        return json.dumps({"error": type(error).__name__, "message": str(error)[-10_000:]}).encode()
+    return answer
+
+
+def _find(function: str) -> Callable[..., Any]:
+    if not FUNCTION.fullmatch(function):
+        raise ValueError(f"{function!r} may not be called")
+    module, name = function.split(":")
+    found: Callable[..., Any] = getattr(importlib.import_module(module), name)
+    return found
+
+
+if __name__ == "__main__":
+    _serve(*(int(argument) for argument in sys.argv[1:4]))
