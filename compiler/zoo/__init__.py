@@ -1,0 +1,25 @@
+"""The zoo: pieces of published models, from which workloads are extracted. Listing it does not import TVM."""
+
+from littledragon.compiler.zoo import attention, gemm, moe, norm_reduction, quant_irregular, vision
+from littledragon.compiler.zoo.block import Block, Family
+
+__all__ = ["BLOCKS", "FAMILIES", "Block", "Family", "block"]
+
+BLOCKS: tuple[Block, ...] = tuple(
+    sorted(
+        (b for m in (attention, gemm, moe, norm_reduction, quant_irregular, vision) for b in m.BLOCKS),
+        key=lambda b: b.id,
+    )
+)
+"""All blocks, by id."""
+
+FAMILIES: tuple[str, ...] = tuple(sorted({b.family for b in BLOCKS}))
+
+
+def block(block_id: str) -> Block:
+    """The block of this id.
+
+    Raises:
+        KeyError: there is none.
+    """
+    return {b.id: b for b in BLOCKS}[block_id]
