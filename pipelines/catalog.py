@@ -1,0 +1,214 @@
+"""The views that DuckDB has of the store, the same in memory and in `catalog.duckdb`.
+
+A view for each table shows the rows of the current plan, in the order of the table's key; `funnel` counts the
+candidates that passed each gate. A view reads whatever files are there when it is asked, so a duckdb shell
+beside a run sees the run's progress. Paths in `catalog.duckdb` are absolute: after a work directory has been
+moved, any `dragon status` or `dragon query` on it writes the catalog anew.
+"""
+
+import re
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from littledragon.pipelines.errors import UserError
+from littledragon.pipelines.files import disk_error, sync_directory, temporary
+from littledragon.schemas.gates import GATES, OK
+from littledragon.schemas.tables import BOOL, BY_NAME, FLOAT, INT, OUTCOMES, STRING, TABLES, Table
+
+COLUMNS_FILE = "columns.parquet"
+"""A file without rows in each stage's directory. Read first, it gives the views their columns and types."""
+FILE = "catalog.duckdb"
+
+_SQL_TYPES = {STRING: "VARCHAR", INT: "BIGINT", FLOAT: "DOUBLE", BOOL: "BOOLEAN"}
+_STAGES = tuple(dict.fromkeys(table.stage for table in TABLES if table is not OUTCOMES))
+
+FUNNEL_ABOUT = (
+    "For each family and gate, how many proposed candidates passed it. The default schedule is not counted. "
+    "Gates up to timed count what the search found, less what failed them again in verify; stable counts verify's."
+)
+
+
+def planned(path: Path) -> tuple[str, ...]:
+    """The stages that have a manifest."""
+    return tuple(stage for stage in _STAGES if (path / stage / "manifest.parquet").exists())
+
+
+def tables_read(query: str) -> dict[str, list[str]]:
+    """For each stage, the tables that a query may read: those it names, and those behind the views it names."""
+    words = set(re.findall(r"\w+", query.lower()))
+    if "funnel" in words:
+        words |= {"workloads", "candidates", "verdicts"}
+    found: dict[str, list[str]] = {}
+    for table in TABLES:
+        if table is not OUTCOMES and (table.name in words or OUTCOMES.name in words):
+            found.setdefault(table.stage, [OUTCOMES.name]).extend([table.name] if table.name in words else [])
+    return found
+
+
+def statements(path: Path, *, comments: bool = True) -> Iterator[str]:
+    """The SQL that makes every view of the work directory at `path`, comments included if wanted."""
+    here = planned(path)
+    yield "create schema if not exists store"
+    for stage in here:
+        yield f"create or replace view store.{_name(stage)} as {_units(path, stage)}"
+    for table in TABLES:
+        stages = here if table is OUTCOMES else tuple(stage for stage in here if stage == table.stage)
+        selects = [_rows(path, stage, table) for stage in stages] or [_nothing(table)]
+        order = ", ".join(_name(column) for column in dict.fromkeys((*table.key, "unit_id")))
+        yield f"create or replace view {_name(table.name)} as {' union all '.join(selects)} order by {order}"
+        if comments:
+            yield f"comment on view {_name(table.name)} is {_text(table.about)}"
+            for field in table.arrow():
+                about = field.metadata[b"about"].decode()
+                yield f"comment on column {_name(table.name)}.{_name(field.name)} is {_text(about)}"
+    yield f"create or replace view funnel as {_funnel()}"
+    if comments:
+        yield f"comment on view funnel is {_text(FUNNEL_ABOUT)}"
+
+
+def _read(path: Path, stage: str) -> str:
+    # One pattern that the units' files, the compacted ones and columns.parquet match, and the manifest does not.
+    folder = _glob_free(path / stage)
+    return (
+        f"read_parquet([{_text(f'{folder}/{COLUMNS_FILE}')}, {_text(f'{folder}/**/[0-9a-f]*.parquet')}], filename=true)"
+    )
+
+
+def _units(path: Path, stage: str) -> str:
+    """The planned units, each with the one file whose rows count: that of its last attempt."""
+    manifest = _text(f"{_glob_free(path / stage)}/manifest.parquet")
+    return (
+        "select r.outcomes.unit_id as unit_id, "
+        "max(struct_pack(attempt := r.outcomes.attempt, file := r.filename)).file as file "
+        f"from {_read(path, stage)} as r "
+        f"where r.outcomes.unit_id in (select unit_id from read_parquet({manifest})) group by 1"
+    )
+
+
+def _rows(path: Path, stage: str, table: Table) -> str:
+    own = f"r.{_name(table.name)}"
+    fields = ", ".join(f"{own}.{_name(field.name)} as {_name(field.name)}" for field in table.arrow())
+    return (
+        f"select {fields} from {_read(path, stage)} as r where ({own}.unit_id, r.filename) in "
+        f"(select (unit_id, file) from store.{_name(stage)})"
+    )
+
+
+def _nothing(table: Table) -> str:
+    fields = ", ".join(f"null::{_sql_type(field.type)} as {_name(field.name)}" for field in table.arrow())
+    return f"select {fields} where false"
+
+
+def _sql_type(kind: pa.DataType) -> str:
+    if pa.types.is_list(kind):
+        return f"{_sql_type(kind.value_type)}[]"
+    if pa.types.is_struct(kind):
+        fields = (kind.field(i) for i in range(kind.num_fields))
+        return "STRUCT(" + ", ".join(f"{_name(field.name)} {_sql_type(field.type)}" for field in fields) + ")"
+    return _SQL_TYPES[kind]
+
+
+def _funnel() -> str:
+    gates = ", ".join(f"({place}, {_text(gate)})" for place, gate in enumerate(GATES))
+    place = " ".join(f"when {_text(gate)} then {number}" for number, gate in enumerate(GATES))
+    last = GATES.index("stable")
+    # `reached` is the place of the first gate that a candidate did not pass.
+    return f"""
+with families as (select distinct family from workloads where workload_id is not null),
+gates(place, gate) as (values {gates}),
+proposed as (
+    select candidate_id, any_value(workload_id) as workload_id,
+           max(case status {place} when {_text(OK)} then {last} else 0 end) as reached
+    from candidates where source <> 'default' group by candidate_id),
+judged as (
+    select candidate_id, max(case status {place} when {_text(OK)} then {last + 1} else 0 end) as reached
+    from verdicts group by candidate_id),
+homes as (select distinct workload_id, family from workloads where state = 'ok'),
+ends as (
+    select homes.family, case when judged.reached is null then proposed.reached
+           when judged.reached > {last} then judged.reached else least(proposed.reached, judged.reached) end as reached
+    from proposed join homes using (workload_id) left join judged using (candidate_id))
+select families.family, gates.gate, count(ends.reached) as candidates
+from families cross join gates left join ends on ends.family = families.family and ends.reached > gates.place
+group by families.family, gates.gate, gates.place order by families.family, gates.place"""
+
+
+def _name(word: str) -> str:
+    return '"' + word.replace('"', '""') + '"'
+
+
+def _text(words: str) -> str:
+    return "'" + words.replace("'", "''") + "'"
+
+
+def _glob_free(path: Path) -> str:
+    """A path whose own letters are not read as a pattern."""
+    return re.sub(r"([\[*?])", r"[\1]", str(path))
+
+
+def write(path: Path) -> None:
+    """Write `catalog.duckdb` aside and put it in the place of the old one.
+
+    Raises:
+        UserError: the disk refused; the old one stands.
+    """
+    import duckdb
+
+    aside = temporary(path / FILE)
+    try:
+        with duckdb.connect(str(aside)) as connection:
+            for statement in statements(path):
+                connection.execute(statement)
+            connection.execute("checkpoint")
+        aside.replace(path / FILE)
+        sync_directory(path)
+    except duckdb.IOException as error:
+        raise UserError(f"{path / FILE}: cannot be written: {' '.join(str(error).split())[:200]}") from error
+    except OSError as error:
+        raise disk_error(path / FILE, error) from error
+    finally:
+        for leftover in (aside, aside.with_name(aside.name + ".wal")):
+            leftover.unlink(missing_ok=True)
+
+
+def ask(path: Path, query: str, *, timeout_s: float) -> pa.Table:
+    """Ask the catalog of the work directory one question, read-only and with no other file in reach.
+
+    Raises:
+        UserError: the query is wrong, is more than one SELECT, or takes longer than `timeout_s`.
+    """
+    import duckdb
+
+    with duckdb.connect(str(path / FILE), read_only=True) as connection:
+        _confine(connection, path)
+        try:
+            parsed = connection.extract_statements(query)
+            if len(parsed) != 1 or parsed[0].type != duckdb.StatementType.SELECT:
+                raise UserError("query: give one SELECT (or DESCRIBE, SHOW TABLES, SUMMARIZE)")
+            timer = threading.Timer(timeout_s, connection.interrupt)
+            timer.start()
+            try:
+                return connection.sql(query).to_arrow_table()
+            finally:
+                timer.cancel()
+        except duckdb.InterruptException:
+            raise UserError(f"query: stopped after {timeout_s:g} s: narrow it, or give --timeout") from None
+        except duckdb.Error as error:
+            raise UserError(f"query: {' '.join(str(error).split())[:300]}") from None
+
+
+def _confine(connection: Any, path: Path) -> None:
+    folders = ", ".join(_text(f"{folder}/") for folder in (path, _glob_free(path)))
+    connection.execute(f"set allowed_directories = [{folders}]")
+    connection.execute("set enable_external_access = false")
+    connection.execute("set memory_limit = '4GB'")
+    connection.execute("set lock_configuration = true")
+
+
+def table_names() -> list[str]:
+    """Every view that a user is meant to see."""
+    return [*BY_NAME, "funnel"]

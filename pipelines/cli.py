@@ -1,0 +1,326 @@
+"""The command line: `dragon run`, each stage by itself, and looking at what came of it.
+
+Everything heavy is imported inside the command that needs it. Whatever a user can mend ends in one line on
+stderr and exit code 2; see `main`.
+"""
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from littledragon.pipelines.errors import UserError
+from littledragon.pipelines.stages import NAMES
+
+if TYPE_CHECKING:
+    from littledragon.pipelines.config import Config
+    from littledragon.pipelines.store import Store
+
+INTERRUPTED, TERMINATED, OWN_FAULT, USERS_FAULT = 130, 143, 70, 2
+
+WORKDIR = click.option(
+    "--workdir",
+    type=click.Path(path_type=Path),
+    default=Path("work"),
+    envvar="DRAGON_WORKDIR",
+    show_default=True,
+    help="Where everything is kept (or DRAGON_WORKDIR).",
+)
+SETTINGS = (
+    click.option("--preset", default="smoke", show_default=True, help="smoke, gpu or paper."),
+    click.option("--config", "file", type=click.Path(path_type=Path), help="A YAML file of settings over the preset."),
+    click.option("--target", help="llvm or cuda."),
+    click.option("--device", help="real or simulated."),
+    click.option("--seed", type=int, help="Seed of everything random."),
+    click.option("--limit", type=int, help="At most so many zoo blocks."),
+    click.option("--families", help="Only these families, with commas between."),
+    click.option("--teacher", help="facts (templates, offline) or openai (an endpoint)."),
+    click.option("--teacher-url", help="Base URL of an OpenAI-compatible endpoint."),
+    click.option("--teacher-model", help="The model's name at that endpoint."),
+)
+RUNNING = (
+    click.option("--executor", default="serial", show_default=True, help="serial, local or tcp://host:port."),
+    click.option("--workers", type=click.IntRange(1, 1024), help="Processes of the local executor; one a core."),
+    click.option("--retry", type=click.Choice(["failed"]), help="Do failed units again."),
+)
+
+_Command = Callable[..., Any]
+
+
+def _options(*options: Callable[[_Command], _Command]) -> Callable[[_Command], _Command]:
+    def add(command: _Command) -> _Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return add
+
+
+class _Commands(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)  # in the order of the work, not of the alphabet
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="littledragon", prog_name="dragon")
+def dragon() -> None:
+    """Build, check and publish a dataset of compiler schedules.
+
+    `dragon run` does everything; running it again goes on where it stopped.
+    """
+
+
+@dragon.command()
+@_options(WORKDIR, *SETTINGS, *RUNNING)
+def run(workdir: Path, **options: Any) -> None:
+    """Run all stages, from model blocks to the release."""
+    store = _run(workdir, NAMES, options)
+    _closing_words(store)
+
+
+def _add_stage(name: str, about: str) -> None:
+    @dragon.command(name, help=about)
+    @_options(WORKDIR, *SETTINGS, *RUNNING)
+    def command(workdir: Path, **options: Any) -> None:
+        _run(workdir, (name,), options)
+
+
+_ABOUT = {
+    "workloads": "Stage 1: extract workloads from the zoo's model blocks.",
+    "search": "Stage 2: propose, build, check and time candidates.",
+    "verify": "Stage 3: time and check the chosen ones thoroughly.",
+    "pairs": "Stage 4: choose what to teach, and derive its facts.",
+    "teach": "Stage 5: have the teacher explain each selection.",
+    "check": "Stage 6: verify each explanation against its facts.",
+    "publish": "Stage 7: write the examples and the release folder.",
+}
+for _name in NAMES:
+    _add_stage(_name, _ABOUT[_name])
+
+
+@dragon.command()
+@WORKDIR
+def status(workdir: Path) -> None:
+    """Show how far each stage is, why work was refused, and the funnel."""
+    from rich.console import Console
+
+    from littledragon.pipelines import status as page
+    from littledragon.pipelines.store import Store
+
+    store = Store.open(workdir)
+    page.show(store, Console(width=None if sys.stdout.isatty() else 200))
+    _refresh_catalog(store)
+
+
+@dragon.command()
+@click.argument("sql")
+@WORKDIR
+@click.option("--format", type=click.Choice(["table", "csv", "json"]), default="table", show_default=True)
+@click.option("--timeout", type=click.FloatRange(0.1, 86400), default=300.0, show_default=True, help="Seconds.")
+def query(sql: str, workdir: Path, format: Any, timeout: float) -> None:
+    """Ask one SQL question of the tables; `show tables` and `describe candidates` are questions too."""
+    from littledragon.pipelines import catalog
+    from littledragon.pipelines.formats import render
+    from littledragon.pipelines.store import Store
+
+    store = Store.open(workdir)
+    store.verify(sql)
+    _refresh_catalog(store)
+    click.echo(render(catalog.ask(store.path, sql, timeout_s=timeout), format))
+
+
+@dragon.command()
+@click.argument("id")
+@WORKDIR
+def show(id: str, workdir: Path) -> None:
+    """Show a workload, candidate, selection, label or example."""
+    from rich.console import Console
+
+    from littledragon.pipelines import show as page
+    from littledragon.pipelines.store import Store
+
+    _require_id(id)
+    page.show(Store.open(workdir), id, Console())
+
+
+@dragon.command()
+@click.argument("id")
+@_options(WORKDIR, *SETTINGS)
+@click.option("--release", type=click.Path(path_type=Path), help="A published folder instead of a work directory.")
+def replay(id: str, workdir: Path, release: Path | None, **options: Any) -> None:
+    """Run a published row here, and compare what comes out with what it claims."""
+    from littledragon.pipelines import replay as again
+    from littledragon.pipelines.store import Store
+
+    _require_id(id)
+    config = _config(options)
+    source = release if release is not None else Store.open(workdir).path
+    raise SystemExit(again.replay(source, id, config))
+
+
+@dragon.command()
+@click.argument("name")
+def bench(name: str) -> None:
+    """Measure one thing of this toolkit against something else, by turns."""
+    from rich.console import Console
+
+    from littledragon.pipelines.bench import bench as measure
+
+    measure(name, Console())
+
+
+@dragon.command()
+@WORKDIR
+@click.option("--dry-run", is_flag=True, help="Only list what would go.")
+def gc(workdir: Path, dry_run: bool) -> None:
+    """Remove the work that no current plan names, and files that a kill left behind."""
+    from littledragon.pipelines.lease import acquire_all
+    from littledragon.pipelines.store import Store
+
+    store = Store.open(workdir)
+    if dry_run:
+        _list_unnamed(store)
+        return
+    with acquire_all(store.path, NAMES):
+        units = files = 0
+        for stage, path, ids in list(store.unnamed()):
+            store.remove(stage, path, ids)
+            units, files = units + len(ids), files + (not ids)
+    click.echo(f"removed {units} units and {files} leftover files")
+
+
+def _list_unnamed(store: "Store") -> None:
+    units = files = 0
+    for stage, path, ids in store.unnamed():
+        for id in ids:
+            click.echo(f"{stage} {id}")
+        if not ids:
+            click.echo(str(path))
+        units, files = units + len(ids), files + (not ids)
+    click.echo(f"would remove {units} units and {files} leftover files")
+
+
+def _config(options: dict[str, Any]) -> "Config":
+    from littledragon.pipelines.config import load
+
+    names = ("target", "device", "seed", "limit", "teacher", "teacher_url", "teacher_model")
+    given = {name: options[name] for name in names}
+    if options["families"] is not None:
+        given["families"] = [word.strip() for word in options["families"].split(",") if word.strip()]
+    return load(options["preset"], options["file"], **given)
+
+
+def _run(workdir: Path, names: Sequence[str], options: dict[str, Any]) -> "Store":
+    config = _config(options)
+    if config.device == "real" and {"search", "verify"} & set(names):
+        _require_device(config.target)
+    from littledragon.pipelines.driver import run
+    from littledragon.pipelines.executor import executor
+    from littledragon.pipelines.store import Store
+
+    store = Store.open(workdir, create=True)
+    with executor(options["executor"], workers=options["workers"]) as where:
+        run(store, names, config, where, retry_failed=options["retry"] == "failed")
+    return store
+
+
+def _require_device(target: str) -> None:
+    from littledragon.compiler.targets import DeviceMissing, require_device
+
+    try:
+        require_device(target)
+    except DeviceMissing as error:
+        raise UserError(str(error)) from None
+
+
+def _require_id(id: str) -> None:
+    from littledragon.schemas.ids import ID_PATTERN
+
+    if not ID_PATTERN.fullmatch(id):
+        raise UserError(
+            f"'{id}' is no id: it is a letter (w workload, c candidate, s selection, l label, x example), "
+            f'a hyphen and 16 hex digits; find one with `dragon query "select example_id from examples"`'
+        )
+
+
+def _refresh_catalog(store: "Store") -> None:
+    """Write the catalog anew; on a disk that cannot be written, an earlier one has to do."""
+    from littledragon.pipelines import catalog
+
+    try:
+        catalog.write(store.path)
+    except UserError:
+        if not (store.path / catalog.FILE).exists():
+            raise
+
+
+def _closing_words(store: "Store") -> None:
+    from rich.console import Console
+
+    from littledragon.pipelines import status as page
+
+    page.funnel(store, Console(width=None if sys.stdout.isatty() else 200))
+    there = f" --workdir {store.path}"
+    found = store.sql("select example_id from examples where state = 'ok' order by mode desc, example_id limit 1")
+    id = found.column(0)[0].as_py() if found.num_rows else "ID"
+    click.echo("Next:")
+    click.echo(f"  dragon status{there}")
+    click.echo(f'  dragon query{there} "select * from funnel"')
+    click.echo(f"  dragon show{there} {id}")
+    click.echo(f"  dragon replay{there} {id}")
+    click.echo(
+        f"  python -c \"import datasets; print(datasets.load_dataset('{store.path / 'release'}', 'refinement'))\""
+    )
+
+
+def call(arguments: Sequence[str]) -> int:
+    """Run one command line; the exit code."""
+    try:
+        code = dragon.main(list(arguments), prog_name="dragon", standalone_mode=False)
+        return code if isinstance(code, int) else 0
+    except UserError as error:
+        return _fail(str(error), USERS_FAULT)
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message())
+        return 0
+    except click.ClickException as error:
+        return _fail(f"{' '.join(error.format_message().split())} (see dragon --help)", USERS_FAULT)
+    except (KeyboardInterrupt, click.Abort):
+        return _fail("interrupted: what is finished is kept; run the same command again to go on", INTERRUPTED)
+    except Terminated:
+        return _fail("stopped: what is finished is kept; run the same command again to go on", TERMINATED)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception as error:
+        if os.environ.get("DRAGON_DEBUG"):
+            raise
+        said = " ".join(f"{type(error).__name__}: {error}".split())[:500]
+        return _fail(f"{said} (a fault of dragon itself: DRAGON_DEBUG=1 shows where)", OWN_FAULT)
+
+
+def _fail(message: str, code: int) -> int:
+    click.echo(f"error: {' '.join(message.split())}", err=True)
+    return code
+
+
+class Terminated(BaseException):
+    """SIGTERM: stop as cleanly as for Ctrl-C."""
+
+
+def main() -> None:
+    """The `dragon` command."""
+    import signal
+
+    def stop(number: int, frame: Any) -> None:
+        raise Terminated
+
+    signal.signal(signal.SIGTERM, stop)
+    sys.exit(call(sys.argv[1:]))
+
+
+if __name__ == "__main__":
+    main()

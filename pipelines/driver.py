@@ -1,0 +1,109 @@
+"""The driver: asks a stage for its plan, has what is not done worked on, and commits each answer as it comes.
+
+Running again is resuming: a unit that has ended stays ended. A stage whose plan grows with its own rows (the
+next round of a search) is asked again until nothing in the plan is left to do.
+"""
+
+from collections.abc import Iterator, Sequence
+from types import ModuleType
+from typing import Any
+
+from littledragon.pipelines import catalog, stages
+from littledragon.pipelines.config import Config
+from littledragon.pipelines.errors import UserError
+from littledragon.pipelines.executor import Answer, Executor, failed
+from littledragon.pipelines.lease import Lease, acquire_all
+from littledragon.pipelines.progress import Progress
+from littledragon.pipelines.shards import RowError
+from littledragon.pipelines.stage import Payload, Result, Unit
+from littledragon.pipelines.store import SMALL_FILES, Store
+
+
+def run(store: Store, names: Sequence[str], config: Config, executor: Executor, *, retry_failed: bool = False) -> None:
+    """Run these stages, in this order, holding the leases of all of them from the start.
+
+    Raises:
+        UserError: another driver holds one, a stage before them was never run, or what `run_stage` says.
+    """
+    before = stages.NAMES[: stages.NAMES.index(names[0])]
+    missing = [name for name in before if store.manifest(name) is None]
+    if missing:
+        raise UserError(f"{store.path}: stage {names[0]} needs {missing[0]} first: run `dragon {missing[0]}`")
+    with acquire_all(store.path, names) as leases:
+        for name in names:
+            run_stage(store, stages.stage(name), config, executor, leases[name], retry_failed=retry_failed)
+
+
+def run_stage(
+    store: Store, stage: ModuleType, config: Config, executor: Executor, lease: Lease, *, retry_failed: bool = False
+) -> None:
+    """Do everything that the stage's plan names and that is not done; failed units again only if asked to.
+
+    Raises:
+        UserError: the disk refused, a file is damaged, or the lease was lost. What was done is kept.
+    """
+    tried: set[str] = set()
+    with Progress(stage.NAME) as progress:
+        while True:
+            units = list({unit.id: unit for unit in stage.plan(store, config)}.values())
+            lease.check()
+            if store.manifest(stage.NAME) != [unit.id for unit in units]:
+                store.plan(stage.NAME, units)
+            ended = store.outcomes(stage.NAME)
+            again = {id for id, outcome in ended.items() if outcome.state == "failed" and retry_failed} - tried
+            pending = [unit for unit in units if unit.id not in ended or unit.id in again]
+            progress.plan(len(units), [ended[unit.id].state for unit in units if unit not in pending])
+            if not pending:
+                break
+            for unit, answer in _answers(store, stage, config, executor, pending):
+                lease.check()
+                attempt = ended[unit.id].attempt + 1 if unit.id in ended else 1
+                progress.ended(_commit(store, unit, answer, attempt))
+                tried.add(unit.id)
+                if len(tried) % SMALL_FILES == 0:
+                    store.compact(stage.NAME)
+        store.compact(stage.NAME)
+        if hasattr(stage, "finish"):
+            progress.say("finishing")
+            stage.finish(store, config)
+    catalog.write(store.path)
+
+
+def _answers(
+    store: Store, stage: ModuleType, config: Config, executor: Executor, pending: Sequence[Unit]
+) -> Iterator[tuple[Unit, Answer]]:
+    """Load each unit's payload just before it is wanted, and give the answers as they come."""
+    by_id = {unit.id: unit for unit in pending}
+    unloadable: list[Answer] = []
+
+    def items() -> Iterator[tuple[str, Payload]]:
+        for unit in pending:
+            try:
+                payload = stage.load(store, unit, config)
+            except UserError:
+                raise
+            except Exception as error:
+                unloadable.append(failed(unit.id, error))
+            else:
+                yield unit.id, payload
+
+    for answer in executor.run(stage.__name__, config, items()):
+        yield by_id[answer.id], answer
+    for answer in unloadable:
+        yield by_id[answer.id], answer
+
+
+def _commit(store: Store, unit: Unit, answer: Answer, attempt: int) -> str:
+    observed: dict[str, Any] = {
+        "attempt": attempt,
+        "started_at": answer.started_at,
+        "wall_s": answer.wall_s,
+        "host": answer.host,
+    }
+    try:
+        store.commit(unit, answer.result, observed)
+    except RowError as error:
+        broken = Result(state="failed", reason="raised", detail=f"RowError: {error}")
+        store.commit(unit, broken, observed)
+        return broken.state
+    return answer.result.state

@@ -1,0 +1,221 @@
+"""Where work runs: in this process, in processes of this machine, or on a Dask scheduler.
+
+An executor only knows "call the stage's work for these items, at most a window of them at once, and give the
+answers back as they come". Items and answers are JSON-like; a stage crosses by the name of its module.
+"""
+
+import dataclasses
+import logging
+import os
+import socket
+import tempfile
+import threading
+import time
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Protocol
+
+from littledragon.pipelines.config import Config
+from littledragon.pipelines.errors import UserError
+from littledragon.pipelines.stage import Payload, Result
+from littledragon.pipelines.stages import stage
+
+NO_WORKERS_S = 60
+"""How long work waits for a worker of a scheduler that has none."""
+_TRIES = 2
+"""How often a unit is begun whose worker dies under it."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What became of one item: its result, and when (UTC), how long (s) and where it was worked on."""
+
+    id: str
+    result: Result
+    started_at: str
+    wall_s: float
+    host: str
+
+
+class Executor(Protocol):
+    """Gives each item's answer as it comes, in no particular order. Items are taken only as the window has room."""
+
+    def run(self, module: str, config: Config, items: Iterator[tuple[str, Payload]]) -> Iterator[Answer]: ...
+
+
+def work_here(module: str, config: dict[str, Any], id: str, payload: Payload) -> dict[str, Any]:
+    """Do one unit's work in this process. What it raises becomes a failed result; the run goes on."""
+    started, clock = _now(), time.monotonic()
+    try:
+        result = stage(module).work(payload, Config(**config))
+    except Exception as error:
+        result = failed(id, error).result
+    return dataclasses.asdict(Answer(id, result, started, time.monotonic() - clock, socket.gethostname()))
+
+
+def failed(id: str, error: Exception) -> Answer:
+    """The answer for an item that could not be worked on."""
+    result = Result(state="failed", reason=_kind(error), detail=_last_lines(error))
+    return Answer(id, result, _now(), 0.0, socket.gethostname())
+
+
+def _kind(error: Exception) -> str:
+    kind = getattr(error, "kind", None)  # ChildError says crashed, deadline or raised
+    return kind if isinstance(kind, str) else "raised"
+
+
+def _last_lines(error: Exception) -> str:
+    said = str(getattr(error, "detail", None) or error)
+    frames = traceback.extract_tb(error.__traceback__)
+    at = f" ({os.path.basename(frames[-1].filename)}:{frames[-1].lineno})" if frames else ""  # noqa: PTH119
+    return f"{type(error).__name__}: {said[-2000:]}{at}"
+
+
+def _answer(raw: dict[str, Any]) -> Answer:
+    return Answer(**{**raw, "result": Result(**raw["result"])})
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+class Serial:
+    """One item after the other, in this process."""
+
+    def run(self, module: str, config: Config, items: Iterator[tuple[str, Payload]]) -> Iterator[Answer]:
+        settings = dataclasses.asdict(config)
+        for id, payload in items:
+            yield _answer(work_here(module, settings, id, payload))
+
+
+class Dask:
+    """Through a Dask client. At least once is the contract: what a worker loses is done again."""
+
+    def __init__(self, client: Any) -> None:
+        self.client = client
+
+    def run(self, module: str, config: Config, items: Iterator[tuple[str, Payload]]) -> Iterator[Answer]:
+        from distributed import as_completed
+
+        settings, waiting = dataclasses.asdict(config), as_completed(with_results=True, raise_errors=False)
+        pending: dict[Any, tuple[str, float]] = {}
+        try:
+            while True:
+                for id, payload in _take(items, self._window() - len(pending)):
+                    future = self.client.submit(work_here, module, settings, id, payload, pure=False)
+                    pending[future] = (id, time.monotonic())
+                    waiting.add(future)
+                if not pending:
+                    return
+                future, outcome = next(waiting)
+                id, since = pending.pop(future)
+                yield _answer(outcome) if future.status == "finished" else _lost(id, since, outcome)
+                future.release()
+        finally:
+            for future in pending:
+                future.cancel()
+
+    def _window(self) -> int:
+        threads = sum(worker["nthreads"] for worker in self.client.scheduler_info(n_workers=-1)["workers"].values())
+        return max(2, 2 * threads)
+
+
+def _take(items: Iterator[tuple[str, Payload]], count: int) -> Iterator[tuple[str, Payload]]:
+    for _ in range(count):
+        try:
+            yield next(items)
+        except StopIteration:
+            return
+
+
+def _lost(id: str, since: float, outcome: Any) -> Answer:
+    """The answer for an item whose worker died with it, or could not even begin."""
+    error = outcome[1] if isinstance(outcome, tuple) else outcome
+    kind = "crashed" if type(error).__name__ == "KilledWorker" else "raised"
+    result = Result(state="failed", reason=kind, detail=f"{type(error).__name__}: {str(error)[:2000]}")
+    return Answer(id, result, _now(), time.monotonic() - since, "")
+
+
+@contextmanager
+def executor(name: str, *, workers: int | None = None) -> Iterator[Executor]:
+    """The executor of this name: serial, local (Dask processes on this machine) or tcp://host:port.
+
+    Raises:
+        UserError: no such executor, or nobody answers at the address.
+    """
+    if name == "serial":
+        yield Serial()
+    elif name == "local":
+        with _local(workers or os.cpu_count() or 1) as client:
+            yield Dask(client)
+    elif name.startswith(("tcp://", "tls://")):
+        with _remote(name) as client:
+            yield Dask(client)
+    else:
+        raise UserError(f"unknown executor '{name}': choose serial, local, or tcp://host:port of a Dask scheduler")
+
+
+@contextmanager
+def _local(workers: int) -> Iterator[Any]:
+    import dask
+    from distributed import Client, LocalCluster
+
+    settings = {
+        "distributed.worker.daemon": False,  # work starts children of its own
+        "distributed.scheduler.allowed-failures": _TRIES - 1,
+        "distributed.scheduler.worker-saturation": 1.0,  # a dying worker taints only what it was doing
+        "distributed.scheduler.no-workers-timeout": f"{NO_WORKERS_S}s",
+        "distributed.admin.large-graph-warning-threshold": "1GB",
+        "distributed.worker.multiprocessing-method": "spawn",
+        "distributed.worker.preload": ["littledragon.pipelines.executor"],
+    }
+    with (
+        dask.config.set(settings),
+        LocalCluster(
+            n_workers=workers,
+            threads_per_worker=1,
+            processes=True,
+            dashboard_address=None,
+            host="127.0.0.1",
+            local_directory=tempfile.gettempdir(),
+            silence_logs=logging.CRITICAL,
+        ) as cluster,
+        Client(cluster) as client,
+    ):
+        yield client
+
+
+@contextmanager
+def _remote(address: str) -> Iterator[Any]:
+    from distributed import Client
+
+    try:
+        client = Client(address, timeout="10s", set_as_default=False)
+    except (OSError, TimeoutError, ValueError) as error:
+        said = " ".join(str(error).split())[:120]
+        raise UserError(
+            f"{address}: no Dask scheduler answers there ({said}): start one with `dask scheduler`"
+        ) from None
+    with client:
+        try:
+            client.wait_for_workers(1, timeout=NO_WORKERS_S)
+            client.submit(os.getpid, pure=False).result(timeout=NO_WORKERS_S)
+            client.submit(stage, "workloads", pure=False)
+        except TimeoutError:
+            raise UserError(f"{address}: the scheduler has no worker: start one with `dask worker {address}`") from None
+        yield client
+
+
+def dask_setup(worker: Any) -> None:
+    """Dask calls this in each new worker of this machine: it dies with the driver, however that dies."""
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.5)
+        os._exit(1)
+
+    threading.Thread(target=watch, name="parent watch", daemon=True).start()

@@ -1,0 +1,100 @@
+"""Files that are either whole or absent: written aside, flushed to the disk, and put in place by renaming.
+
+Whatever the disk says (full, read-only, over quota) becomes one line that a user can act on.
+"""
+
+import contextlib
+import errno
+import os
+import secrets
+from collections.abc import Callable
+from pathlib import Path
+from typing import BinaryIO
+
+from littledragon.pipelines.errors import UserError
+
+_ADVICE = {
+    errno.ENOSPC: "the disk is full: free some space and run the same command again",
+    errno.EDQUOT: "the disk quota is used up: free some space and run the same command again",
+    errno.EFBIG: "the file may not grow that large here: raise the limit (ulimit -f) and run the same command again",
+    errno.EROFS: "the file system is read-only: choose another --workdir or mount it for writing",
+    errno.EACCES: "permission denied: choose another --workdir or mend its permissions",
+    errno.EPERM: "permission denied: choose another --workdir or mend its permissions",
+    errno.EIO: "the disk reports an input/output error: check the disk, then run the same command again",
+}
+
+
+def disk_error(path: Path, error: OSError) -> UserError:
+    """What the operating system said about `path`, as one line with what to do."""
+    advice = _ADVICE.get(error.errno or 0, f"{error.strerror or error}: mend this and run the same command again")
+    return UserError(f"{path}: {advice}")
+
+
+def is_temporary(name: str) -> bool:
+    """Whether a file of this name is one that `replace` was writing when it was killed."""
+    return name.startswith(".") and name.endswith((".tmp", ".tmp.wal"))
+
+
+def temporary(path: Path) -> Path:
+    """A fresh name beside `path` for what is not whole yet."""
+    return path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
+
+
+def replace(path: Path, write: Callable[[BinaryIO], None]) -> None:
+    """Let `write` fill a file beside `path`, then put it in the place of `path` in one step, durably.
+
+    Raises:
+        UserError: the disk refused; `path` is as it was, and nothing else is left behind.
+    """
+    aside = temporary(path)
+    try:
+        with aside.open("wb") as stream:
+            write(stream)
+            stream.flush()
+            os.fsync(stream.fileno())
+        aside.replace(path)
+        sync_directory(path.parent)
+    except OSError as error:
+        _remove(aside)
+        raise disk_error(path, error) from error
+    except BaseException:
+        _remove(aside)
+        raise
+
+
+def replace_text(path: Path, text: str) -> None:
+    """`replace` with a text, as UTF-8."""
+    replace(path, lambda stream: _write_all(stream, text.encode()))
+
+
+def make_directory(path: Path) -> None:
+    """Make a directory and its parents, durably; fine if it is there.
+
+    Raises:
+        UserError: the disk refused, or a file is in the way.
+    """
+    if path.is_dir():
+        return
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        sync_directory(path.parent)
+    except OSError as error:
+        raise disk_error(path, error) from error
+
+
+def sync_directory(path: Path) -> None:
+    """Make the names in a directory durable."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _write_all(stream: BinaryIO, data: bytes) -> None:
+    stream.write(data)
+
+
+def _remove(path: Path) -> None:
+    with contextlib.suppress(OSError):  # the first error is the one to report
+        path.unlink(missing_ok=True)

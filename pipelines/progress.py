@@ -1,0 +1,83 @@
+"""How far a stage is: a bar on a terminal, a line now and then elsewhere. Always on stderr."""
+
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any, Self
+
+from littledragon.schemas.gates import STATES
+
+LINE_EVERY_S = 5.0
+
+
+class Progress:
+    """Counts the units of one stage. `plan` sets the total and what had ended before; `ended` counts one more."""
+
+    def __init__(self, stage: str) -> None:
+        self.stage = stage
+        self._total = 0
+        self._counts: Counter[str] = Counter()
+        self._here = 0
+        self._started = self._printed = time.monotonic()
+        self._bar: Any = None
+
+    def __enter__(self) -> Self:
+        if sys.stderr.isatty():
+            from rich.console import Console
+            from rich.status import Status
+
+            self._bar = Status(f"{self.stage}: planning", console=Console(stderr=True))
+            self._bar.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+        took = f" in {_duration(time.monotonic() - self._started)}" if self._here else ""
+        _print(f"{self._line()}{took}" if kind is None else f"{self._line()} (stopped)")
+
+    def plan(self, total: int, ended: Sequence[str]) -> None:
+        """So many units are planned, and these states are there already."""
+        self._total, self._counts = total, Counter(ended)
+        self._show(at_once=len(ended) < total and self._here == 0)
+
+    def ended(self, state: str) -> None:
+        """One more unit has ended."""
+        self._counts[state] += 1
+        self._here += 1
+        self._show()
+
+    def say(self, words: str) -> None:
+        """What goes on beside units."""
+        if self._bar is not None:
+            self._bar.update(f"{self._line()} · {words}")
+
+    def _show(self, *, at_once: bool = False) -> None:
+        if self._bar is not None:
+            self._bar.update(self._line() + self._left())
+        elif at_once or time.monotonic() - self._printed >= LINE_EVERY_S:
+            self._printed = time.monotonic()
+            _print(self._line() + self._left())
+
+    def _line(self) -> str:
+        parts = [f"{self._counts[state]} {state}" for state in STATES if self._counts[state]]
+        return " · ".join([f"{self.stage}: {sum(self._counts.values())}/{self._total}", *parts])
+
+    def _left(self) -> str:
+        left = self._total - sum(self._counts.values())
+        if not self._here or left <= 0:
+            return ""
+        return f" · about {_duration((time.monotonic() - self._started) / self._here * left)} left"
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s" if seconds >= 2 else f"{seconds:.1f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60:02} min"
+
+
+def _print(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)

@@ -1,0 +1,359 @@
+"""The store: everything that a run has found, as Parquet files in one work directory.
+
+A unit of work is one small file (many units, once there are many, in one larger file), and it is done when
+its id stands in either. A stage's manifest names the units of its current plan; views show only those.
+Nothing is ever half-written: see files.py.
+"""
+
+import json
+import re
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from littledragon.pipelines import catalog, shards
+from littledragon.pipelines.errors import UserError
+from littledragon.pipelines.files import disk_error, is_temporary, make_directory, replace, replace_text
+from littledragon.pipelines.stage import Result, Unit
+from littledragon.schemas.gates import STATES, State
+from littledragon.schemas.ids import canonical_json, digest
+from littledragon.schemas.tables import BY_NAME, OUTCOMES, TABLES
+
+FORMAT = 1
+STAGES = tuple(dict.fromkeys(table.stage for table in TABLES if table.stage != "*"))
+SMALL_FILES = 512
+"""A stage with more files of one unit than this is compacted."""
+
+_UNIT = re.compile(r"[0-9a-f]{16}")
+_OUTCOME_COLUMNS = [f"{OUTCOMES.name}.{name}" for name in ("unit_id", "state", "reason", "attempt")]
+_Stamp = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a unit ended, and in which file it stands."""
+
+    state: State
+    reason: str | None
+    attempt: int
+    file: Path
+
+
+class Store:
+    """A work directory. Safe to read from several threads; written by the one driver that holds the lease."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock = threading.RLock()
+        self._outcomes: dict[Path, tuple[_Stamp, dict[str, Outcome]]] = {}
+        self._verified: dict[tuple[Path, str], _Stamp] = {}
+        self._views: Any = None
+        self._views_of: object = None
+
+    @staticmethod
+    def open(path: Path, *, create: bool = False) -> "Store":
+        """Open a work directory; with `create`, make one where there is nothing yet.
+
+        Raises:
+            UserError: it is missing, of another format, or a directory that is something else.
+        """
+        path = Path(path).absolute()
+        head = path / "dragon.json"
+        try:
+            names = [entry.name for entry in path.iterdir()] if path.exists() else []
+            text = head.read_text(encoding="utf-8") if head.name in names else None
+        except (OSError, UnicodeDecodeError) as error:
+            if isinstance(error, NotADirectoryError):
+                raise UserError(f"{path}: is a file: give --workdir a directory") from None
+            raise _unreadable_head(head, error) from None
+        if text is not None:
+            _require_format(head, text)
+            return Store(path)
+        if any(not is_temporary(name) and name != "lost+found" for name in names):
+            raise UserError(f"{path}: not a work directory (it has no dragon.json) and not empty: choose another")
+        if not create:
+            raise UserError(f"{path}: no work directory there: make one with `dragon run --workdir {path}`")
+        make_directory(path)
+        created = datetime.now(UTC).isoformat(timespec="seconds")
+        replace_text(head, json.dumps({"format": FORMAT, "created": created}) + "\n")
+        return Store(path)
+
+    # -- writing -----------------------------------------------------------------------------------
+
+    def commit(self, unit: Unit, result: Result, observed: dict[str, Any]) -> None:
+        """Keep a unit's rows and outcome: afterwards it is done, whatever happens.
+
+        observed: attempt, started_at (UTC, ISO 8601), wall_s, host.
+
+        Raises:
+            shards.RowError: a row does not fit its table.
+            UserError: the disk refused; the unit is as it was.
+        """
+        if result.state not in STATES:
+            raise shards.RowError(f"stage {unit.stage}: no such state '{result.state}'")
+        ended = {"state": result.state, "reason": result.reason, "detail": result.detail}
+        outcome = {"stage": unit.stage, **ended, "inputs": canonical_json(unit.inputs), **observed}
+        table = shards.encode(unit.stage, unit.id, result.rows, outcome)
+        path = self.path / unit.stage / unit.id[:2] / f"{unit.id}.parquet"
+        self._prepare(unit.stage)
+        make_directory(path.parent)
+        replace(path, lambda stream: shards.write(stream, [table], unit.stage))
+        with self._lock:
+            stamp = _stamp(path)
+            self._outcomes[path] = (stamp, {unit.id: Outcome(result.state, result.reason, observed["attempt"], path)})
+            self._verified |= {(path, name): stamp for name in table.column_names}
+
+    def plan(self, stage: str, units: Sequence[Unit]) -> None:
+        """Make these units, in this order, the stage's current plan: its manifest.
+
+        Raises:
+            UserError: the disk refused; the former manifest stands.
+        """
+        ids = [unit.id for unit in units]
+        about = {"stage": stage, "units": str(len(ids))}
+        if units:
+            about |= {"version": str(units[0].version), "params": canonical_json(units[0].params)}
+        columns = {"unit_id": pa.array(ids, pa.string()), "position": pa.array(range(len(ids)), pa.int64())}
+        columns["inputs"] = pa.array([canonical_json(unit.inputs) for unit in units], pa.string())
+        table = pa.table(columns).replace_schema_metadata(about)
+        self._prepare(stage)
+        path = self.path / stage / "manifest.parquet"
+        replace(path, lambda stream: pq.write_table(table, stream, compression="zstd", write_page_checksum=True))
+
+    def _prepare(self, stage: str) -> None:
+        """Make the stage's directory, and the file without rows that gives the views their columns."""
+        path = self.path / stage / catalog.COLUMNS_FILE
+        with self._lock:
+            if self._verified.get((path, "")) is not None:
+                return
+            make_directory(path.parent)
+            if not self._has_current_columns(stage):
+                replace(path, lambda stream: shards.write(stream, [], stage))
+            self._verified[(path, "")] = (0, 0)
+
+    def _has_current_columns(self, stage: str) -> bool:
+        try:
+            return bool(shards.read(self.path / stage / catalog.COLUMNS_FILE).schema.equals(shards.schema(stage)))
+        except (UserError, FileNotFoundError):
+            return False
+
+    def compact(self, stage: str, *, more_than: int = SMALL_FILES) -> int:
+        """Gather the files of one unit in one larger file, when there are more of them than this; how many there were.
+
+        Killed at any point, no unit is lost: the small files go once the large one is on the disk, and a unit
+        that stands in both counts once.
+        """
+        small = [path for path in self.files(stage) if _UNIT.fullmatch(path.stem)]
+        if len(small) <= more_than:
+            return 0
+        self._gather(stage, small, lambda _: True)
+        return len(small)
+
+    def _gather(self, stage: str, sources: list[Path], keep: Callable[[str], bool]) -> None:
+        """Write the units of these files that are to be kept into one file, then remove the files."""
+        known = {id: outcome for path in sources for id, outcome in self._read_outcomes(path).items() if keep(id)}
+        if known:
+            name = f"compact-{digest(sorted((id, o.attempt) for id, o in known.items()))}.parquet"
+            target = self.path / stage / name
+            kept = pa.concat_tables([_only(shards.read(path), stage, keep) for path in sources])
+            replace(target, lambda stream: shards.write(stream, [kept], stage))
+            sources = [path for path in sources if path != target]
+        for path in sources:
+            try:
+                path.unlink(missing_ok=True)
+            except OSError as error:
+                raise disk_error(path, error) from error
+
+    # -- reading -----------------------------------------------------------------------------------
+
+    def files(self, stage: str) -> list[Path]:
+        """The stage's data files: of many units first, then of one.
+
+        Raises:
+            UserError: a Parquet file that is none of ours.
+        """
+        folder = self.path / stage
+        found = sorted(folder.glob("compact-*.parquet"))
+        for path in sorted(folder.glob("[0-9a-f][0-9a-f]/*.parquet")):
+            if not _UNIT.fullmatch(path.stem) or path.parent.name != path.stem[:2]:
+                raise UserError(f"{path}: not a file of this store: move it elsewhere")
+            found.append(path)
+        return found
+
+    def complete(self, stage: str) -> dict[str, State]:
+        """The state of every unit of the stage that has ended, planned now or earlier, from disk.
+
+        Raises:
+            UserError: a damaged file.
+        """
+        return {id: outcome.state for id, outcome in self.outcomes(stage).items()}
+
+    def outcomes(self, stage: str) -> dict[str, Outcome]:
+        """How every unit of the stage ended. Of two files with the same unit, the later attempt counts."""
+        found: dict[str, Outcome] = {}
+        with self._lock:
+            for path in self.files(stage):
+                for id, outcome in self._read_outcomes(path).items():
+                    if id not in found or found[id].attempt <= outcome.attempt:
+                        found[id] = outcome
+        return found
+
+    def _read_outcomes(self, path: Path) -> dict[str, Outcome]:
+        try:
+            stamp = _stamp(path)
+            if path in self._outcomes and self._outcomes[path][0] == stamp:
+                return self._outcomes[path][1]
+            lines = shards.read(path, _OUTCOME_COLUMNS).column(OUTCOMES.name).to_pylist()
+        except FileNotFoundError:
+            return {}  # compacted by the driver between listing and reading; the larger file has the unit
+        except KeyError:
+            raise shards.damaged(path, "no outcomes") from None
+        found = {}
+        for line in lines:
+            if line is not None:
+                found[line["unit_id"]] = Outcome(line["state"], line["reason"], line["attempt"], path)
+        if _UNIT.fullmatch(path.stem) and list(found) != [path.stem]:
+            raise shards.damaged(path, "it holds another unit than its name says")
+        self._outcomes[path] = (stamp, found)
+        return found
+
+    def manifest(self, stage: str) -> list[str] | None:
+        """The ids of the stage's current plan, in order; None when it was never planned.
+
+        Raises:
+            UserError: the manifest is damaged.
+        """
+        path = self.path / stage / "manifest.parquet"
+        try:
+            return [str(id) for id in shards.read(path, ["unit_id"]).column("unit_id").to_pylist()]
+        except FileNotFoundError:
+            return None
+        except KeyError:
+            raise shards.damaged(path, "no unit_id") from None
+
+    def rows(self, table: str, where: str = "true", **parameters: Any) -> list[dict[str, Any]]:
+        """The table's rows of the current plan as dicts, ordered by the table's key.
+
+        where: a SQL condition with `$name` for each parameter.
+        """
+        key = ", ".join(f'"{name}"' for name in dict.fromkeys((*BY_NAME[table].key, "unit_id")))
+        found: list[dict[str, Any]] = self.sql(
+            f'select * from "{table}" where {where} order by {key}', **parameters
+        ).to_pylist()
+        return found
+
+    def sql(self, query: str, **parameters: Any) -> pa.Table:
+        """Ask the views, one for each table, with `$name` parameters.
+
+        Raises:
+            UserError: a file that the query needs is damaged.
+            duckdb.Error: the query is wrong.
+        """
+        import duckdb
+
+        with self._lock:
+            self.verify(query)
+            try:
+                return self._connection().sql(query, params=parameters or None).to_arrow_table()
+            except duckdb.IOException:
+                # Files may have been compacted away by the driver while the query ran; or one is damaged.
+                self._verified.clear()
+                self.verify(query)
+                return self._connection().sql(query, params=parameters or None).to_arrow_table()
+
+    def _connection(self) -> Any:
+        import duckdb
+
+        planned = catalog.planned(self.path)
+        if self._views is None:
+            self._views = duckdb.connect(":memory:")
+            self._views.execute("set parquet_metadata_cache = true")
+        if planned != self._views_of:
+            for stage in planned:
+                self._prepare(stage)
+            for statement in catalog.statements(self.path, comments=False):
+                self._views.execute(statement)
+            self._views_of = planned
+        return self._views
+
+    def verify(self, query: str) -> None:
+        """Compare the pages that a query may read with their checksums, each once while the file stays as it is.
+
+        Raises:
+            UserError: a damaged file, by name.
+        """
+        for stage, tables in catalog.tables_read(query).items():
+            for path in self.files(stage):
+                self._verify_file(path, tables)
+            self.manifest(stage)
+
+    def _verify_file(self, path: Path, tables: Sequence[str]) -> None:
+        with self._lock:
+            try:
+                stamp = _stamp(path)
+                wanted = [name for name in tables if self._verified.get((path, name)) != stamp]
+                if wanted:
+                    shards.read(path, wanted)
+            except FileNotFoundError:
+                return
+            self._verified |= {(path, name): stamp for name in wanted}
+
+    # -- what no plan names ------------------------------------------------------------------------
+
+    def unnamed(self) -> Iterator[tuple[str, Path, list[str]]]:
+        """Stage, file and ids of every unit that no manifest names; files left by a kill come with no ids."""
+        for stage in STAGES:
+            named = self.manifest(stage)
+            for path in sorted((self.path / stage).rglob(".*.tmp*")):
+                yield stage, path, []
+            if named is not None:
+                for path in self.files(stage):
+                    ids = sorted(self._read_outcomes(path).keys() - set(named))
+                    if ids:
+                        yield stage, path, ids
+
+    def remove(self, stage: str, path: Path, ids: list[str]) -> None:
+        """Remove these units from a file, and the file when nothing is left in it."""
+        gone = set(ids)
+        if ids:
+            self._gather(stage, [path], lambda id: id not in gone)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def _only(table: pa.Table, stage: str, keep: Callable[[str], bool]) -> pa.Table:
+    """The rows of units that are kept, in the stage's current columns."""
+    import pyarrow.compute as pc
+
+    ids = pc.coalesce(*(pc.struct_field(column, "unit_id") for column in table.columns))
+    kept = table.filter(pa.array([keep(id) for id in ids.to_pylist()], pa.bool_()))
+    if kept.schema.equals(shards.schema(stage)):
+        return kept
+    return pa.Table.from_pylist(kept.to_pylist(), schema=shards.schema(stage))
+
+
+def _stamp(path: Path) -> _Stamp:
+    status = path.stat()
+    return status.st_size, status.st_mtime_ns
+
+
+def _require_format(head: Path, text: str) -> None:
+    try:
+        written = json.loads(text)["format"]
+    except (ValueError, TypeError, KeyError):
+        raise UserError(f"{head}: not readable as the head of a work directory: choose another --workdir") from None
+    if written != FORMAT:
+        raise UserError(
+            f"{head.parent}: a work directory of format {written}, and this dragon reads {FORMAT}: "
+            f"use the version that wrote it, or another --workdir"
+        )
+
+
+def _unreadable_head(head: Path, error: Exception) -> UserError:
+    return disk_error(head, error) if isinstance(error, OSError) else UserError(f"{head}: not readable: {error}")
