@@ -20,12 +20,12 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Facts:
-    """What the card says beyond the files themselves; each is a sequence of rows."""
+    """What the card says beyond the files themselves."""
 
     environments: Sequence[Row]
     """Rows of `environments`."""
-    funnel: Sequence[Row]
-    """What became of the candidates and workloads: any columns, printed as a table."""
+    funnel: Mapping[str, Sequence[Row]]
+    """What became of workloads, candidates and labels: tables of any columns, by title."""
     leakage: Sequence[Row]
     """Rows of `release.leakage.summary`."""
     teachers: Sequence[Row]
@@ -50,7 +50,7 @@ def render(parts: Sequence[Part], facts: Facts) -> str:
         configs=_configs(parts),
         empty=_empty(parts),
         columns=_columns(parts),
-        funnel=table(facts.funnel),
+        funnel="\n\n".join(f"{title}:\n\n{table(rows)}" for title, rows in facts.funnel.items()),
         environments=table(facts.environments),
         leakage=table(facts.leakage),
         margin_floor=f"{facts.margin_floor:g}",
@@ -171,7 +171,8 @@ def _columns(parts: Sequence[Part]) -> str:
 
 
 def _about(field: pa.Field) -> str:
-    return (field.metadata or {}).get(b"about", b"").decode()
+    about: bytes = (field.metadata or {}).get(b"about", b"")
+    return about.decode()
 
 
 def _teachers(rows: Sequence[Row]) -> str:

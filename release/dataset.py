@@ -60,7 +60,7 @@ def write_file(
     ) as writer:  # fmt: skip
         for batch in batches:
             if batch.num_rows:
-                writer.write_table(batch.cast(schema), row_group_size=ROWS_PER_GROUP)
+                writer.write_table(batch.select(schema.names).cast(schema), row_group_size=ROWS_PER_GROUP)
                 rows += batch.num_rows
                 arrow_bytes += batch.nbytes
     if not rows:

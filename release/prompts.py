@@ -17,7 +17,7 @@ PROMPT_FILES: Final = ("system.txt", "construction.txt", "prior.txt")
 Message = dict[str, str]
 """`role` (system, user or assistant) and `content`."""
 
-WIDTH: Final = 110
+WIDTH: Final = 160
 """Feature entries up to this many characters stand on one line."""
 
 

@@ -1,7 +1,7 @@
 """What must hold of every table before it is published, checked with great_expectations on pandas frames.
 
-The table's own schema gives keys and required columns; `CLOSED` and `AT_LEAST` give closed sets and ranges; `_derived` adds
-yes-or-no columns for rules that join columns or tables.
+The table's own schema gives keys and required columns; `CLOSED` and `AT_LEAST` give closed sets and ranges;
+`_derived` adds yes-or-no columns for rules that join columns or tables.
 """
 
 import contextlib
@@ -130,21 +130,22 @@ def _derived(table: str, frame: "pd.DataFrame", tables: Frames) -> dict[str, "pd
             "reason"
         ].isna()
     if table == "selections":
-        ok = frame["state"] == "ok"
+        chosen = frame["state"] == "ok"
         gain = frame["ratio"] - 1 - frame["margin"]
-        columns["ratio - 1 > margin"] = ~ok | (gain > 0)
+        columns["ratio - 1 > margin"] = ~chosen | (gain > 0)
         refine = frame["mode"] == "refine"
-        columns["refining has a parent and a gain band"] = ~(ok & refine) | (
+        columns["refining has a parent and a gain band"] = ~(chosen & refine) | (
             frame["parent_id"].notna() & frame["gain_band"].notna()
         )
     elif table == "anchors":
-        ok = frame["state"] == "ok"
-        columns["an accepted workload has L0 >= a"] = ~ok | (frame["default_us"] >= frame["anchor_us"])
+        columns["an accepted workload has L0 >= a"] = (frame["state"] != "ok") | (
+            frame["default_us"] >= frame["anchor_us"]
+        )
     elif table in ("candidates", "verdicts"):
         columns["what passed all gates has a latency"] = (frame["status"] != OK) | frame["latency_us"].notna()
         columns["what passed all gates is correct: error at most 1"] = (frame["status"] != OK) | (frame["error"] <= 1)
     elif table == "workloads":
-        ok = frame[frame["state"] == "ok"]
+        ok = frame.loc[frame["state"] == "ok"]
         splits = ok.groupby("cell")["split"].nunique()
         columns["a cell stands in one split only"] = ~frame["cell"].isin(splits[splits > 1].index)
         columns["an accepted workload has a module, a cell and a split"] = (frame["state"] != "ok") | frame[

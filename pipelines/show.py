@@ -1,0 +1,276 @@
+"""`dragon show ID`: one record for a person's eyes. A label or example is drawn as its graph.
+
+Everything that is printed comes from the tables, some of it from a model, so it is never read as markup and holds
+no control characters.
+"""
+
+import difflib
+import json
+import unicodedata
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Final
+
+from littledragon.pipelines.errors import UserError
+from littledragon.pipelines.store import Store
+from littledragon.release.prompts import readable
+from littledragon.schemas import tsel
+from littledragon.schemas.graph import Graph, Instruction
+from littledragon.schemas.ids import ID_PATTERN
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+    from rich.text import Text
+    from rich.tree import Tree
+
+Row = dict[str, Any]
+
+HOMES: Final = {
+    "w": ("workloads", "workload_id"),
+    "c": ("candidates", "candidate_id"),
+    "s": ("selections", "selection_id"),
+    "l": ("labels", "label_id"),
+    "x": ("examples", "example_id"),
+}
+"""Table and column of each kind of id."""
+
+EDGES: Final = {"supports": "green", "motivates": "yellow", "predicts": "magenta"}
+NODES: Final = {"evidence": "green", "analysis": "yellow", "edit": "bold cyan", "effect": "magenta"}
+HEAD_LINES: Final = 40
+LONG: Final = ("module", "script", "features", "trace", "tsel", "graph", "messages", "completion", "spans", "inputs")
+"""Columns that are shown in a form of their own, or not at all."""
+
+
+def show(store: Store, id: str, console: "Console") -> None:
+    """Print what the store knows of a workload, candidate, selection, label or example.
+
+    Raises:
+        UserError: there is no such id.
+    """
+    row = find(store, id)
+    draw = {"w": _workload, "c": _candidate, "s": _selection, "l": _label, "x": _example}[id[0]]
+    for piece in draw(store, row):
+        console.print(piece, overflow="fold", no_wrap=False, crop=False, soft_wrap=False)
+
+
+def find(store: Store, id: str) -> Row:
+    """The row that an id names.
+
+    Raises:
+        UserError: it is no id, or names nothing here; the line says which ids come close.
+    """
+    if not id or id[0] not in HOMES or id[1:2] != "-":
+        raise UserError(f"'{clean(id)[:40]}' is no id: give w-, c-, s-, l- or x- and 16 hex digits")
+    table, column = HOMES[id[0]]
+    if ID_PATTERN.fullmatch(id):
+        rows = store.rows(table, f"{column} = $id", id=id)
+        if rows:
+            return min(rows, key=lambda row: row.get("state") != "ok")
+    return _unknown(id, [value for (value,) in _values(store, table, column)])
+
+
+def _values(store: Store, table: str, column: str) -> list[tuple[str]]:
+    query = f"SELECT DISTINCT {column} AS id FROM {table} WHERE {column} IS NOT NULL ORDER BY 1"
+    return [(row["id"],) for row in store.sql(query).to_pylist()]
+
+
+def _unknown(id: str, known: list[str]) -> Row:
+    near = [other for other in known if other.startswith(id)] or difflib.get_close_matches(id, known, n=3, cutoff=0.5)
+    hint = f"did you mean {', '.join(near[:3])}?" if near else f"the table holds {len(known)}"
+    if not near and known:
+        hint += f", for example {known[0]}"
+    raise UserError(f"{clean(id)[:40]}: no such id in {HOMES[id[0]][0]}: {hint}")
+
+
+def clean(value: Any) -> str:
+    """Text without control characters and direction overrides; line breaks and tabs stay."""
+    text = str(value)
+    return "".join(c if c in "\n\t" or unicodedata.category(c)[0] != "C" else "\N{REPLACEMENT CHARACTER}" for c in text)
+
+
+def _text(value: Any, style: str = "") -> "Text":
+    from rich.text import Text
+
+    return Text(clean(value), style=style, overflow="fold")
+
+
+def _title(words: str) -> "RenderableType":
+    from rich.rule import Rule
+
+    return Rule(_text(words, "bold"), align="left")
+
+
+def _fields(row: Row, names: Iterable[str] | None = None) -> "RenderableType":
+    """Names and values, those without a value left out."""
+    from rich.table import Table
+
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(no_wrap=True)
+    grid.add_column(overflow="fold")
+    for name in names or [name for name in row if name != "unit_id" and name not in LONG]:
+        value = row[name]
+        if value is not None:
+            grid.add_row(_text(name, "dim"), _text(_short(value)))
+    return grid
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    if isinstance(value, list):
+        return "[" + ", ".join(_short(item) for item in value) + "]"
+    return str(value)
+
+
+def _workload(store: Store, row: Row) -> Iterable["RenderableType"]:
+    from rich.syntax import Syntax
+
+    yield _title(f"workload {row['workload_id']}")
+    yield _fields(row)
+    if row["features"]:
+        yield _title("features F(M0)")
+        yield _text(_json(row["features"]))
+    if row["script"]:
+        lines = clean(row["script"]).splitlines()
+        yield _title("M0")
+        yield Syntax("\n".join(lines[:HEAD_LINES]), "python", theme="ansi_dark", word_wrap=True)
+        if len(lines) > HEAD_LINES:
+            yield _text(f"… {len(lines) - HEAD_LINES} more lines", "dim")
+    for anchor in store.rows("anchors", "workload_id = $id", id=row["workload_id"]):
+        yield _title("anchor")
+        yield _fields(anchor)
+
+
+def _candidate(store: Store, row: Row) -> Iterable["RenderableType"]:
+    yield _title(f"candidate {row['candidate_id']}")
+    yield _fields(row)
+    for verdict in store.rows("verdicts", "candidate_id = $id", id=row["candidate_id"]):
+        yield _title("verdict")
+        yield _fields(verdict)
+    for trace in store.rows("traces", "candidate_id = $id", id=row["candidate_id"]):
+        yield _title(
+            f"trace: {trace['instructions']} instructions, {trace['postproc_instructions']} of them post-processing"
+        )
+        if trace["tsel"]:
+            yield from _graph(trace["tsel"])
+        else:
+            yield _text(trace["trace"])
+
+
+def _selection(store: Store, row: Row) -> Iterable["RenderableType"]:
+    yield _title(f"selection {row['selection_id']}")
+    yield _fields(row)
+    for label in store.rows("labels", "selection_id = $id", id=row["selection_id"]):
+        yield _text(f"label {label['label_id']}: {label['state']} {label['reason'] or ''}")
+    facts = store.rows("facts", "selection_id = $id", id=row["selection_id"])
+    if facts:
+        yield _title(f"{len(facts)} facts")
+        yield _facts(sorted(facts, key=lambda fact: fact["position"]))
+
+
+def _facts(facts: list[Row]) -> "RenderableType":
+    from rich.table import Table
+
+    table = Table("path", "value", "text", box=None, padding=(0, 1), header_style="dim")
+    for fact in facts:
+        table.add_row(*(_text(fact[name]) for name in ("path", "value", "text")))
+    return table
+
+
+def _label(store: Store, row: Row) -> Iterable["RenderableType"]:
+    yield _title(f"label {row['label_id']}")
+    yield _fields(row)
+    for check in store.rows("checks", "label_id = $id", id=row["label_id"]):
+        yield _title("check")
+        yield _fields(check)
+    if row["graph"]:
+        yield from _graph(row["graph"])
+
+
+def _example(store: Store, row: Row) -> Iterable["RenderableType"]:
+    yield _title(f"example {row['example_id']}")
+    yield _fields(row)
+    yield from _graph(row["completion"])
+
+
+def _json(text: str) -> str:
+    try:
+        return readable(json.loads(text))
+    except ValueError:
+        return text
+
+
+def _graph(text: str) -> Iterable["RenderableType"]:
+    """Evidence, analysis, edits in replay order, effects; a text that does not parse is shown as it is."""
+    try:
+        graph = tsel.decode(text).graph
+    except tsel.TselError as error:
+        yield _title(f"not a well-formed graph: {error}")
+        yield _text(text)
+        return
+    yield _title(f"graph: {len(graph.edits)} edits, {sum(len(e.instructions) for e in graph.edits)} instructions")
+    yield draw(graph)
+
+
+def draw(graph: Graph) -> "Tree":
+    """The graph as a tree: its nodes by role, each with its typed edges; edits in the order that they are replayed."""
+    from rich.text import Text
+    from rich.tree import Tree
+
+    legend = Text.assemble("edges: ", *(piece for kind, style in EDGES.items() for piece in ((f"{kind} ", style),)))
+    root = Tree(legend, guide_style="dim")
+    if graph.evidence:
+        branch = root.add(_text("evidence", NODES["evidence"]))
+        for fact in graph.evidence:
+            branch.add(_node(graph, fact.id, f"[{fact.cite}] {fact.text}"))
+    if graph.analyses:
+        branch = root.add(_text("analysis", NODES["analysis"]))
+        for analysis in graph.analyses:
+            branch.add(_node(graph, analysis.id, analysis.text))
+    branch = root.add(_text("edits, in replay order", NODES["edit"]))
+    for number, edit in enumerate(graph.edits, 1):
+        order = f"{number}/{len(graph.edits)} "
+        leaf = branch.add(_node(graph, edit.id, f"{edit.kind}: {edit.summary}", order))
+        for step, instruction in enumerate(edit.instructions):
+            leaf.add(_text(instruction_line(f"{edit.id}.{step}", instruction)))
+    if graph.maps:
+        branch = root.add(_text("index maps", "dim"))
+        for name, value in graph.maps.items():
+            branch.add(_text(f"{name} {json.dumps(value, ensure_ascii=False)}", "dim"))
+    if graph.effects:
+        branch = root.add(_text("expected effects", NODES["effect"]))
+        for effect in graph.effects:
+            branch.add(_node(graph, effect.id, effect.text))
+    return root
+
+
+def _node(graph: Graph, id: str, words: str, order: str = "") -> "Text":
+    """`t3 words`, then `← a1` and `→ p1`, each in its edge's colour."""
+    line = _text(order, "dim") + _text(f"{id} ", "bold") + _text(" ".join(words.split()))
+    for edge in graph.edges:
+        if edge.target == id:
+            line += _text(f"  ← {edge.source}", EDGES[edge.kind])
+        if edge.source == id:
+            line += _text(f"  → {edge.target}", EDGES[edge.kind])
+    return line
+
+
+def instruction_line(place: str, step: Instruction) -> str:
+    """One instruction on one line: `t0.1 Split(t0.0.0, t0.0.1) {true,true} → LL`, a tile with its product."""
+    line = f"{place} {step.kind}({', '.join(_value(v) for v in step.inputs)})"
+    if step.attrs:
+        line += f" {{{', '.join(_value(v) for v in step.attrs)}}}"
+    if step.outputs:
+        line += f" → {step.outputs}"
+    if isinstance(step.decision, dict) and "factors" in step.decision:
+        extent, factors = step.decision["extent"], step.decision["factors"]
+        known = 1
+        for factor in factors:
+            known *= factor
+        line += f"  {extent} = {' × '.join(map(str, [*factors, extent // known if known else '?']))}"
+    elif step.decision is not None:
+        line += f"  decision {_value(step.decision)}"
+    return line
+
+
+def _value(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
