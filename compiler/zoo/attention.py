@@ -30,13 +30,19 @@ def pv_context(heads: int, tokens: int, dim: int) -> Any:
 
 def masked_softmax(heads: int, tokens: int) -> Any:
     """P = softmax(where(mask, S, -10⁴)) over the last axis, float32."""
+    from tvm import te, tirx, topi
     from tvm.relax.frontend.nn import op
 
-    def forward(scores: Any, mask: Any) -> Any:
-        hidden = op.full([1, tokens, tokens], -1e4, dtype="float32")
-        return op.softmax(op.where(mask, scores, hidden), axis=-1)
+    def compute(scores: Any, mask: Any) -> Any:
+        def element(h: Any, q: Any, k: Any) -> Any:
+            return tirx.Select(mask[q, k], scores[h, q, k], tirx.const(-1e4, "float32"))
 
-    return export(forward, scores=((heads, tokens, tokens), "float32"), mask=((1, tokens, tokens), "bool"))
+        return topi.nn.softmax(te.compute((heads, tokens, tokens), element, name="masked"), axis=-1)
+
+    def forward(scores: Any, mask: Any) -> Any:
+        return op.tensor_expr_op(compute, "masked_softmax", [scores, mask])
+
+    return export(forward, scores=((heads, tokens, tokens), "float32"), mask=((tokens, tokens), "bool"))
 
 
 def gqa_decode(kv_heads: int, group: int, context: int, dim: int) -> Any:
@@ -69,9 +75,7 @@ def rotary(tokens: int, heads: int, dim: int, positions: int) -> Any:
         return op.tensor_expr_op(compute, "rotary", [x, position, cos, sin])
 
     table = ((positions, dim), "float16")
-    return export(
-        forward, x=((tokens, heads, dim), "float16"), position=((tokens,), "int32"), cos=table, sin=table
-    )
+    return export(forward, x=((tokens, heads, dim), "float16"), position=((tokens,), "int32"), cos=table, sin=table)
 
 
 def mla_decode(heads: int, context: int, rank: int, rope: int) -> Any:

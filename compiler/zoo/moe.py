@@ -35,9 +35,7 @@ def grouped_gemm(rows: int, experts: int, n: int, k: int) -> Any:
     def forward(x: Any, w: Any, expert: Any) -> Any:
         return op.tensor_expr_op(compute, "grouped_gemm", [x, w, expert])
 
-    return export(
-        forward, x=((rows, k), "float16"), w=((experts, n, k), "float16"), expert=((rows,), "int32")
-    )
+    return export(forward, x=((rows, k), "float16"), w=((experts, n, k), "float16"), expert=((rows,), "int32"))
 
 
 def silu_mul(tokens: int, inner: int) -> Any:

@@ -84,12 +84,24 @@ def variance(rows: int, columns: int) -> Any:
 
 
 def masked_mean(sentences: int, tokens: int, hidden: int) -> Any:
-    """Mean over the tokens of each sentence that its float32 mask keeps."""
+    """Mean over the tokens of each sentence that its mask keeps, float32."""
+    from tvm import te, tirx
     from tvm.relax.frontend.nn import op
 
+    def compute(x: Any, mask: Any) -> Any:
+        axis, other = te.reduce_axis((0, tokens), name="t"), te.reduce_axis((0, tokens), name="u")
+        count = te.compute((sentences,), lambda s: te.sum(mask[s, other].astype("float32"), axis=other), name="count")
+        total = te.compute(
+            (sentences, hidden),
+            lambda s, h: te.sum(x[s, axis, h] * mask[s, axis].astype("float32"), axis=axis),
+            name="total",
+        )
+        return te.compute(
+            (sentences, hidden), lambda s, h: total[s, h] / te.max(count[s], tirx.const(1.0, "float32")), name="mean"
+        )
+
     def forward(x: Any, mask: Any) -> Any:
-        kept = op.sum(x * op.unsqueeze(op.astype(mask, "float32"), 2), axis=1)
-        return kept / op.maximum(op.sum(op.astype(mask, "float32"), axis=1, keepdims=True), 1e-9)
+        return op.tensor_expr_op(compute, "masked_mean", [x, mask])
 
     return export(forward, x=((sentences, tokens, hidden), "float32"), mask=((sentences, tokens), "bool"))
 

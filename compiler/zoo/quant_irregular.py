@@ -9,11 +9,15 @@ from littledragon.compiler.zoo.block import Block, export
 
 def w8a16_matmul(m: int, n: int, k: int) -> Any:
     """Y = X·(scale * W)ᵀ: int8 weights with a scale a row, float16 activations, float32 accumulation."""
+    from tvm import te
     from tvm.relax.frontend.nn import op
 
+    def compute(x: Any, w: Any, scale: Any) -> Any:
+        weight = te.compute((n, k), lambda r, c: w[r, c].astype("float16") * scale[r], name="dequantize")
+        return _product(x, weight)
+
     def forward(x: Any, w: Any, scale: Any) -> Any:
-        weight = op.astype(w, "float16") * op.unsqueeze(scale, 1)
-        return op.astype(op.matmul(x, op.permute_dims(weight, [1, 0]), out_dtype="float32"), "float16")
+        return op.tensor_expr_op(compute, "w8a16_matmul", [x, w, scale])
 
     return export(forward, x=((m, k), "float16"), w=((n, k), "int8"), scale=((n,), "float16"))
 
@@ -23,20 +27,31 @@ def w4a16_matmul(m: int, n: int, k: int, group: int) -> Any:
     from tvm import te
     from tvm.relax.frontend.nn import op
 
-    def compute(packed: Any, scale: Any) -> Any:
+    def compute(x: Any, packed: Any, scale: Any) -> Any:
         def element(r: Any, c: Any) -> Any:
             nibble = (packed[r, c // 8] >> (c % 8 * 4).astype("uint32")) & te.const(15, "uint32")
             return (nibble.astype("float16") - te.const(8, "float16")) * scale[r, c // group]
 
-        return te.compute((n, k), element, name="dequantize")
+        return _product(x, te.compute((n, k), element, name="dequantize"))
 
     def forward(x: Any, packed: Any, scale: Any) -> Any:
-        weight = op.tensor_expr_op(compute, "dequantize", [packed, scale])
-        return op.astype(op.matmul(x, op.permute_dims(weight, [1, 0]), out_dtype="float32"), "float16")
+        return op.tensor_expr_op(compute, "w4a16_matmul", [x, packed, scale])
 
-    return export(
-        forward, x=((m, k), "float16"), packed=((n, k // 8), "uint32"), scale=((n, k // group), "float16")
+    return export(forward, x=((m, k), "float16"), packed=((n, k // 8), "uint32"), scale=((n, k // group), "float16"))
+
+
+def _product(x: Any, weight: Any) -> Any:
+    """cast_fp16(X·Wᵀ) with float32 accumulation, in TE: Relax would not fuse a TE weight into the product."""
+    from tvm import te
+
+    (m, k), n = x.shape, weight.shape[0]
+    axis = te.reduce_axis((0, k), name="k")
+    product = te.compute(
+        (m, n),
+        lambda r, c: te.sum(x[r, axis].astype("float32") * weight[c, axis].astype("float32"), axis=axis),
+        name="matmul",
     )
+    return te.compute((m, n), lambda r, c: product[r, c].astype("float16"), name="cast")
 
 
 def quantize(rows: int, hidden: int) -> Any:
@@ -61,10 +76,14 @@ def quantize(rows: int, hidden: int) -> Any:
 
 def embedding(tokens: int, vocabulary: int, positions: int, hidden: int) -> Any:
     """E[token] + P[position], float32: two look-ups and a sum."""
+    from tvm import te
     from tvm.relax.frontend.nn import op
 
+    def compute(token: Any, position: Any, words: Any, places: Any) -> Any:
+        return te.compute((tokens, hidden), lambda t, h: words[token[t], h] + places[position[t], h], name="embedding")
+
     def forward(token: Any, position: Any, words: Any, places: Any) -> Any:
-        return op.take(words, token, axis=0) + op.take(places, position, axis=0)
+        return op.tensor_expr_op(compute, "embedding", [token, position, words, places])
 
     return export(
         forward,

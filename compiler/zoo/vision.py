@@ -22,18 +22,19 @@ def conv_bias_relu(channels: int, filters: int, size: int, kernel: int, stride: 
     )
 
 
-def depthwise(channels: int, size: int, kernel: int, dtype: str) -> Any:
-    """Each channel convolved with its own kernel, then bias and relu6."""
+def depthwise(channels: int, size: int, kernel: int, clip: bool) -> Any:
+    """Each channel of one float32 image convolved with its own kernel, then bias, then relu6 if `clip`."""
     from tvm.relax.frontend.nn import op
 
     def forward(x: Any, w: Any, bias: Any) -> Any:
-        return op.relu6(op.conv2d(x, w, padding=kernel // 2, groups=channels) + bias)
+        y = op.conv2d(x, w, padding=kernel // 2, groups=channels) + bias
+        return op.relu6(y) if clip else y
 
     return export(
         forward,
-        x=((1, channels, size, size), dtype),
-        w=((channels, 1, kernel, kernel), dtype),
-        bias=((1, channels, 1, 1), dtype),
+        x=((1, channels, size, size), "float32"),
+        w=((channels, 1, kernel, kernel), "float32"),
+        bias=((1, channels, 1, 1), "float32"),
     )
 
 
@@ -93,7 +94,7 @@ BLOCKS: tuple[Block, ...] = (
     _block(
         "conv3x3",
         zoo.RESNET,
-        "3 × 3 convolution of the second stage, filters cut in 4",
+        "3 × 3 convolution of the second stage with batch norm folded in, filters cut in 4",
         conv_bias_relu,
         cut="resnet50-s2-tp4",
         channels=128,
@@ -106,7 +107,7 @@ BLOCKS: tuple[Block, ...] = (
     _block(
         "conv1x1",
         zoo.RESNET,
-        "1 × 1 convolution of the third stage, filters cut in 2",
+        "1 × 1 convolution of the third stage with batch norm folded in, filters cut in 2",
         conv_bias_relu,
         cut="resnet50-s3-tp2",
         channels=256,
@@ -119,7 +120,7 @@ BLOCKS: tuple[Block, ...] = (
     _block(
         "conv_strided",
         zoo.RESNET,
-        "the 7 × 7 stem at stride 2 on a 64 × 64 image",
+        "the 7 × 7 stem at stride 2 with batch norm folded in, on a 64 × 64 image",
         conv_bias_relu,
         cut="resnet50-stem-64",
         channels=3,
@@ -138,7 +139,7 @@ BLOCKS: tuple[Block, ...] = (
         channels=144,
         size=28,
         kernel=3,
-        dtype="float32",
+        clip=True,
     ),
     _block(
         "depthwise7x7",
@@ -149,7 +150,7 @@ BLOCKS: tuple[Block, ...] = (
         channels=96,
         size=28,
         kernel=7,
-        dtype="float32",
+        clip=False,
     ),
     _block(
         "patch_embedding",

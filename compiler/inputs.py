@@ -1,0 +1,221 @@
+"""The arguments of a kernel: what each may hold, and how to make it.
+
+`specs` reads a module once, where TVM is imported; `make` needs numpy alone, and gives the same arrays for the
+same specs, case and seed everywhere. An argument that a module uses as an index stays inside the table that it
+indexes; an argument that divides, or whose name says that it scales, is positive; outputs are poisoned, so that
+an element that a kernel forgets to write is seen.
+"""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from littledragon.compiler.features import children, constant, kind, loads, main, numpy_dtype, operator
+
+Json = dict[str, Any]
+Range = tuple[int, int]
+
+CASES: Final = ("normal", "uniform", "sparse", "small integers")
+"""What `case` chooses: bell-shaped around 0; uniform and positive; half zeros, the rest of either sign over seven
+powers of two, indices at the ends of their range; whole numbers from -2 to 2, on which float32 sums are exact."""
+
+ROLES: Final = ("data", "index", "mask", "scale", "output")
+
+_POSITIVE_CALLS = frozenset({"sqrt", "rsqrt", "log", "log2", "log10"})
+
+
+def specs(module: Any, features: Json) -> list[Json]:
+    """One entry for each buffer argument of `main`, in order: name, shape, dtype, role, low, high.
+
+    low and high are the inclusive bounds of an index, null for other roles. Runs where TVM is imported.
+    """
+    stores = list(_stores(main(module).body))
+    copies = _copies(stores)
+    indices: dict[str, Range] = {}
+    positive: set[str] = set()
+    for store in stores:
+        for value in (*store.indices, store.value):
+            for load in loads(value):
+                for index, extent in zip(load.buffer.shape and load.indices, load.buffer.shape, strict=True):
+                    _index_ranges(index, (0, int(extent) - 1), copies, indices)
+            positive |= _positive(value, copies)
+    result = []
+    for buffer in features["buffers"]:
+        if buffer["role"] == "intermediate":
+            continue
+        name, dtype = buffer["name"], buffer["dtype"]
+        low, high = indices.get(name, (None, None))
+        role = (
+            "output"
+            if buffer["role"] == "output"
+            else "index"
+            if low is not None
+            else "mask"
+            if dtype == "bool"
+            else "scale"
+            if name in positive or (dtype.startswith(("float", "bfloat")) and "scale" in name)
+            else "data"
+        )
+        result.append({"name": name, "shape": buffer["shape"], "dtype": dtype, "role": role, "low": low, "high": high})
+    return result
+
+
+def make(specs: list[Json], case: int, seed: int) -> list[Any]:
+    """The arrays of one numerical case, one for each spec, in order; see `CASES`.
+
+    Raises:
+        ValueError: there is no such case.
+    """
+    import numpy as np
+
+    if not 0 <= case < len(CASES):
+        raise ValueError(f"case {case}: choose 0 to {len(CASES) - 1}")
+    return [_fill(spec, case, np.random.default_rng([seed, case, place])) for place, spec in enumerate(specs)]
+
+
+def _fill(spec: Json, case: int, random: Any) -> Any:
+    import numpy as np
+
+    shape, dtype = tuple(spec["shape"]), numpy_dtype(spec["dtype"])
+    if spec["role"] == "output":
+        return _poison(shape, dtype)
+    if spec["role"] == "mask":
+        return random.random(shape) < (0.5, 0.9, 0.1, 0.5)[case]
+    if spec["role"] == "index":
+        low, high = spec["low"], spec["high"]
+        drawn = random.integers(low, high, shape, dtype=np.int64, endpoint=True)
+        ends: Any = np.where(random.random(shape) < 0.5, low, high)
+        return (ends if case == 2 else drawn).astype(dtype)
+    if spec["role"] == "scale":
+        values = np.exp2(random.integers(-7, -3, shape)) if case == 3 else random.uniform(2**-7, 2**-4, shape)
+        return values.astype(dtype)
+    if dtype.kind in "iu":
+        return _integers(shape, dtype, case, random)
+    return _floats(shape, case, random).astype(dtype)
+
+
+def _floats(shape: tuple[int, ...], case: int, random: Any) -> Any:
+    import numpy as np
+
+    if case == 0:
+        return random.standard_normal(shape)
+    if case == 1:
+        return random.uniform(0.0, 1.0, shape)
+    if case == 2:
+        magnitude = np.exp2(random.uniform(-6.0, 1.0, shape)) * random.choice([-1.0, 1.0], shape)
+        return np.where(random.random(shape) < 0.5, 0.0, magnitude)
+    return random.integers(-2, 2, shape, endpoint=True).astype(np.float64)
+
+
+def _integers(shape: tuple[int, ...], dtype: Any, case: int, random: Any) -> Any:
+    """Whole range of the type for narrow and packed ones, a hundred either way for wide signed ones."""
+    import numpy as np
+
+    info = np.iinfo(dtype)
+    wide = dtype.kind == "i" and info.bits > 16
+    low, high = (-100, 100) if wide else (int(info.min), int(info.max))
+    if case == 1:
+        low = 0
+    if case == 3:
+        low, high = max(low, -2), 2 if dtype.kind == "i" else high
+    drawn = random.integers(low, high, shape, dtype=dtype, endpoint=True)
+    if case == 2:
+        ends = np.where(random.random(shape) < 0.5, dtype.type(low), dtype.type(high))
+        return np.where(random.random(shape) < 0.5, dtype.type(0), ends).astype(dtype)
+    return drawn
+
+
+def _poison(shape: tuple[int, ...], dtype: Any) -> Any:
+    """NaN for floats, bytes of 0x7f for integers, True for booleans."""
+    import numpy as np
+
+    if dtype.kind in "iu":
+        return np.full((*shape, dtype.itemsize), 0x7F, np.uint8).view(dtype).reshape(shape)
+    return np.full(shape, True if dtype.kind == "b" else np.nan).astype(dtype)
+
+
+def _stores(body: Any) -> Iterator[Any]:
+    """Every `BufferStore` of a function's body."""
+    import tvm
+
+    found: list[Any] = []
+    tvm.tirx.stmt_functor.post_order_visit(
+        body, lambda node: found.append(node) if kind(node) == "BufferStore" else None
+    )
+    return iter(found)
+
+
+def _copies(stores: list[Any]) -> dict[str, str]:
+    """Buffer → the buffer that it is an element-wise copy or cast of."""
+    copies: dict[str, str] = {}
+    for store in stores:
+        value = _uncast(store.value)
+        if kind(value) == "BufferLoad":
+            copies[str(store.buffer.name)] = str(value.buffer.name)
+    return copies
+
+
+def _origin(name: str, copies: dict[str, str]) -> str:
+    seen = {name}
+    while name in copies and copies[name] not in seen:
+        name = copies[name]
+        seen.add(name)
+    return name
+
+
+def _uncast(expression: Any) -> Any:
+    while kind(expression) == "Cast":
+        expression = expression.value
+    return expression
+
+
+def _index_ranges(expression: Any, bounds: Range, copies: dict[str, str], found: dict[str, Range]) -> None:
+    """Narrow what each loaded value in an index may be, so that the index stays inside `bounds`.
+
+    Sees through casts, added and multiplied constants, clips and division; a load elsewhere is free.
+    """
+    expression = _uncast(expression)
+    name, (low, high) = kind(expression), bounds
+    if name == "BufferLoad":
+        origin = _origin(str(expression.buffer.name), copies)
+        old = found.get(origin, bounds)
+        found[origin] = (max(low, old[0]), min(high, old[1]))
+        return
+    if name not in ("Add", "Sub", "Mul", "FloorDiv", "Min", "Max", "Select", "Call"):
+        return
+    if name in ("Select", "Call"):
+        for child in children(expression)[-2:]:
+            _index_ranges(child, bounds, copies, found)
+        return
+    for inner, other, swapped in ((expression.a, expression.b, False), (expression.b, expression.a, True)):
+        value = constant(other)
+        if value is None:
+            continue
+        if name in ("Min", "Max"):
+            narrowed = bounds
+        elif name == "Add" or (name == "Sub" and not swapped):
+            shift = value if name == "Add" else -value
+            narrowed = (low - shift, high - shift)
+        elif name == "Mul" and value > 0:
+            narrowed = (-(-low // value), high // value)
+        elif name == "FloorDiv" and not swapped and value > 0:
+            narrowed = (low * value, high * value + value - 1)
+        else:
+            continue
+        _index_ranges(inner, narrowed, copies, found)
+
+
+def _positive(expression: Any, copies: dict[str, str]) -> set[str]:
+    """Buffers whose bare elements divide, or stand under a root or logarithm, in an expression."""
+    found: set[str] = set()
+    if kind(expression) == "Div":
+        found |= _bare(expression.b, copies)
+    if kind(expression) == "Call" and operator(expression) in _POSITIVE_CALLS:
+        found |= _bare(expression.args[0], copies)
+    for child in children(expression):
+        found |= _positive(child, copies)
+    return found
+
+
+def _bare(expression: Any, copies: dict[str, str]) -> set[str]:
+    value = _uncast(expression)
+    return {_origin(str(value.buffer.name), copies)} if kind(value) == "BufferLoad" else set()
