@@ -1,0 +1,187 @@
+"""A label's text, read into a graph. The text is hostile: it comes from a model or from a file of strangers.
+
+Refused before anything is built: more than the size limit, a document type, an entity, a processing instruction,
+a comment, a CDATA section, nesting deeper than the format has, a node or an attribute that it does not know.
+"""
+
+from typing import Any, Final
+from xml.parsers import expat
+
+from littledragon.schemas.graph import Analysis, Edge, Edit, Effect, Evidence, Graph, Instruction
+from littledragon.schemas.tsel import _json
+from littledragon.schemas.tsel._error import MAX_TEXT, TselError, malformed
+from littledragon.schemas.tsel._render import VERSION
+
+_ATTRIBUTES: Final = {
+    "graph": {"version", "notation", "tvm"},
+    "evidence": {"id", "cite"},
+    "analysis": {"id"},
+    "map": {"id"},
+    "trace_sequence": {"id", "kind"},
+    "summary": set(),
+    "effect": {"id"},
+    "supports": {"from", "to"},
+    "motivates": {"from", "to"},
+    "predicts": {"from", "to"},
+}
+_PARENT: Final = {"graph": "", "summary": "trace_sequence"}
+"""What a node stands in; all others stand in the graph."""
+_KEYS: Final = ("k", "i", "a", "o", "d")
+
+
+def parse(text: str | bytes) -> Graph:
+    """The graph that a text spells. Its rules are not checked here but in `_lower`.
+
+    Raises:
+        TselError: gate `parsed` where the text is not such a graph; gate `wellformed`, rule `grammar`, `json` or
+            `version`, where a node's content is not what it must be.
+    """
+    if isinstance(text, str):
+        if not _json.sound(text):
+            raise malformed("encoding", "text", "not UTF-8")
+        text = text.encode()
+    if not isinstance(text, bytes):
+        raise malformed("type", "text", "a text is expected")
+    if len(text) > MAX_TEXT:
+        raise malformed("size", "text", f"longer than {MAX_TEXT} bytes")
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        raise malformed("encoding", "text", "not UTF-8") from None
+    reader = _Reader()
+    reader.read(text)
+    return reader.graph()
+
+
+class _Reader:
+    def __init__(self) -> None:
+        self.parser = expat.ParserCreate("utf-8")
+        self.path: list[str] = []
+        self.attributes: dict[str, str] = {}
+        """Of the node that is open and stands in the graph."""
+        self.text: list[str] = []
+        self.summary: str | None = None
+        self.line = 1
+        self.tvm = ""
+        self.maps: dict[str, Any] = {}
+        self.evidence: list[Evidence] = []
+        self.analyses: list[Analysis] = []
+        self.edits: list[Edit] = []
+        self.effects: list[Effect] = []
+        self.edges: list[Edge] = []
+
+    def read(self, text: bytes) -> None:
+        parser = self.parser
+        parser.buffer_text = True
+        parser.StartElementHandler = self.start
+        parser.EndElementHandler = self.end
+        parser.CharacterDataHandler = self.text.append
+        parser.XmlDeclHandler = self.refuse
+        parser.StartDoctypeDeclHandler = self.refuse
+        parser.EntityDeclHandler = self.refuse
+        parser.ProcessingInstructionHandler = self.refuse
+        parser.CommentHandler = self.refuse
+        parser.StartCdataSectionHandler = self.refuse
+        try:
+            parser.Parse(text, True)
+        except expat.ExpatError as error:
+            raise malformed("xml", f"line {error.lineno}", expat.ErrorString(error.code)) from None
+
+    def graph(self) -> Graph:
+        return Graph(
+            edits=tuple(self.edits),
+            maps=self.maps,
+            evidence=tuple(self.evidence),
+            analyses=tuple(self.analyses),
+            effects=tuple(self.effects),
+            edges=tuple(self.edges),
+            tvm=self.tvm,
+        )
+
+    @property
+    def place(self) -> str:
+        return f"line {self.parser.CurrentLineNumber}"
+
+    def refuse(self, *_: Any) -> None:
+        message = "declarations, document types, entities, instructions, comments and CDATA are refused"
+        raise malformed("xml", self.place, message)
+
+    def start(self, name: str, attributes: dict[str, str]) -> None:
+        parent = self.path[-1] if self.path else ""
+        if name not in _ATTRIBUTES or parent != _PARENT.get(name, "graph"):
+            raise malformed("node", self.place, f"<{name[:40]}> may not stand here")
+        if set(attributes) != _ATTRIBUTES[name]:
+            raise malformed("attribute", self.place, f"<{name}> has the attributes {sorted(_ATTRIBUTES[name])}")
+        if name == "graph":
+            self.head(attributes)
+        elif name == "summary":
+            if self.summary is not None:
+                raise malformed("node", self.place, "a second <summary>")
+            self.blank()
+        else:
+            self.blank()
+            self.attributes, self.line = attributes, self.parser.CurrentLineNumber
+        self.path.append(name)
+
+    def head(self, attributes: dict[str, str]) -> None:
+        if attributes["version"] != VERSION or attributes["notation"] != "json":
+            raise TselError("wellformed", "version", self.place, f"expected version {VERSION} and notation json")
+        self.tvm = attributes["tvm"]
+
+    def blank(self) -> None:
+        """Between nodes stands white space only."""
+        if "".join(self.text).strip(" \t\r\n"):
+            raise malformed("text", self.place, "text outside a node")
+        self.text.clear()
+
+    def end(self, name: str) -> None:
+        self.path.pop()
+        if name == "graph":
+            self.blank()
+            return
+        text = "".join(self.text)
+        self.text.clear()
+        if name == "summary":
+            self.summary, self.line = text, self.parser.CurrentLineNumber
+            return
+        at = self.attributes
+        if name == "evidence":
+            self.evidence.append(Evidence(at["id"], at["cite"], text))
+        elif name == "analysis":
+            self.analyses.append(Analysis(at["id"], text))
+        elif name == "effect":
+            self.effects.append(Effect(at["id"], text))
+        elif name == "map":
+            if at["id"] in self.maps:
+                raise TselError("wellformed", "id", self.place, f"map {at['id'][:40]} stands twice")
+            self.maps[at["id"]] = _json.read(text, f"{self.place}, {at['id'][:40]}", "wellformed")
+        elif name == "trace_sequence":
+            self.edit(at, text)
+        else:
+            if text.strip():
+                raise malformed("text", self.place, f"<{name}> is empty")
+            self.edges.append(Edge(name, at["from"], at["to"]))  # type: ignore[arg-type]
+
+    def edit(self, at: dict[str, str], text: str) -> None:
+        if self.summary is None:
+            raise malformed("node", self.place, "an edit begins with its <summary>")
+        instructions: list[Instruction] = []
+        for offset, line in enumerate(text.split("\n")):
+            if line.strip(" \t\r"):
+                place = f"line {self.line + offset}, {at['id'][:40]}.{len(instructions)}"
+                instructions.append(_instruction(_json.read(line, place, "wellformed"), place))
+        self.edits.append(Edit(at["id"], at["kind"], self.summary, tuple(instructions)))
+        self.summary = None
+
+
+def _instruction(value: Any, place: str) -> Instruction:
+    if not isinstance(value, dict) or not set(value) <= set(_KEYS) or not isinstance(value.get("k"), str):
+        raise TselError("wellformed", "grammar", place, 'a fragment is an object with "k" and some of i, a, o, d')
+    for key, kind in (("i", list), ("a", list), ("o", str)):
+        if key in value and (not isinstance(value[key], kind) or not value[key]):
+            raise TselError("wellformed", "grammar", place, f'"{key}" is left out or a {kind.__name__} with content')
+    if "d" in value and value["d"] is None:
+        raise TselError("wellformed", "grammar", place, '"d" is left out or a decision')
+    return Instruction(
+        value["k"], tuple(value.get("i", [])), tuple(value.get("a", [])), value.get("o", ""), value.get("d")
+    )

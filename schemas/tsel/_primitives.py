@@ -1,0 +1,178 @@
+"""Every schedule primitive of TVM 0.25 that a trace may hold: types and ranges of its parts, in one table.
+
+Source: the instruction traits in TVM's src/s_tir/schedule/primitive/*.cc. Ranges are ours where TVM checks none.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Final, Literal
+
+SlotType = Literal[
+    "B",  # a block
+    "L",  # a loop
+    "BL",  # a block or a loop
+    "int",
+    "flag",  # 0 or 1, as a boolean or an integer
+    "str",
+    "map",  # an index map
+    "map?",  # an index map or null
+    "factor",  # a sampled variable, a number, or null for the one that follows from the others
+    "value",  # an annotation's value: anything but blocks and loops
+    "blocks",  # a list of blocks
+    "ints",  # a list of integers
+    "floats",  # a list of probabilities
+]
+Decision = Literal["tile", "index", "location"]
+
+
+@dataclass(frozen=True)
+class Slot:
+    """One input or attribute. `many`: the last input, repeated at least once. `plain`: booleans are not IntImm."""
+
+    name: str
+    type: SlotType
+    low: int = 0
+    high: int = 1 << 20
+    pattern: re.Pattern[str] | None = None
+    many: bool = False
+    plain: bool = False
+
+
+@dataclass(frozen=True)
+class Primitive:
+    """One kind of instruction.
+
+    outputs: letters of the signature; a star means any number, `=` as many as factors.
+    edit: what an edit that begins with it is called.
+    """
+
+    inputs: tuple[Slot, ...]
+    attrs: tuple[Slot, ...]
+    outputs: str
+    edit: str
+    decision: Decision | None = None
+
+
+_NAME: Final = re.compile(r"[^\x00-\x1f\"]{1,512}")
+_SCOPE: Final = re.compile(r"[a-z][a-z0-9_]*(\.[a-zA-Z0-9_]+)*")
+_THREAD: Final = re.compile(r"(blockIdx|threadIdx)\.[xyz]|vthread(\.[xyz])?")
+_DTYPE: Final = re.compile(r"[a-z][a-z0-9_]{1,31}")
+
+_BLOCK = Slot("block", "B")
+_LOOP = Slot("loop", "L")
+_TARGET = Slot("target", "BL")
+_LOOPS = Slot("loops", "L", many=True)
+_FACTORS = Slot("factors", "factor", low=1, high=(1 << 31) - 1, many=True)
+_MAP = Slot("index_map", "map")
+_BUFFER = Slot("buffer_index", "int", high=1023)
+_SIDE = Slot("buffer_index_type", "int", high=1)
+_STORAGE = Slot("storage_scope", "str", pattern=_SCOPE)
+_KEEP_UNIT = Slot("preserve_unit", "flag")
+_POSITION = Slot("index", "int", low=-2)
+_KEY = Slot("key", "str", pattern=_NAME)
+_N = Slot("n", "int", low=1, high=64)
+
+PRIMITIVES: Final[dict[str, Primitive]] = {
+    # sampling
+    "SampleCategorical": Primitive(
+        (), (Slot("candidates", "ints", high=1 << 30), Slot("probs", "floats")), "E", "sample", "index"
+    ),
+    "SamplePerfectTile": Primitive((_LOOP,), (_N, Slot("max_innermost_factor", "int", low=-1)), "E=", "tile", "tile"),
+    "SamplePartitionedTile": Primitive(
+        (_LOOP,),
+        (_N, Slot("partition_pos", "int", high=64), Slot("innerpart_factor", "int", low=1)),
+        "E=",
+        "tile",
+        "tile",
+    ),
+    "SampleComputeLocation": Primitive((_BLOCK,), (), "L", "compute_at", "location"),
+    # looking up
+    "GetSBlock": Primitive(
+        (), (Slot("name", "str", pattern=_NAME), Slot("func_name", "str", pattern=_NAME)), "B", "lookup"
+    ),
+    "GetLoops": Primitive((_BLOCK,), (), "L*", "lookup"),
+    "GetChildBlocks": Primitive((_TARGET,), (), "B*", "lookup"),
+    "GetProducers": Primitive((_BLOCK,), (), "B*", "lookup"),
+    "GetConsumers": Primitive((_BLOCK,), (), "B*", "lookup"),
+    "GetOutputBlocks": Primitive((_BLOCK,), (), "B*", "lookup"),
+    # loops
+    "Fuse": Primitive((_LOOPS,), (_KEEP_UNIT,), "L", "fuse"),
+    "Merge": Primitive((_LOOPS,), (), "L", "fuse"),
+    "Split": Primitive(
+        (_LOOP, _FACTORS),
+        (Slot("preserve_unit", "flag", plain=True), Slot("disable_predication", "flag", plain=True)),
+        "L=",
+        "split",
+    ),
+    "LoopPartition": Primitive((_LOOP, _FACTORS), (Slot("preserve_unit", "flag", plain=True),), "L*", "split"),
+    "Reorder": Primitive((_LOOPS,), (), "", "reorder"),
+    "ReorderBlockIterVar": Primitive((_BLOCK, Slot("new_order", "ints", high=63)), (), "", "reorder"),
+    "AddUnitLoop": Primitive((_TARGET,), (), "L", "fuse"),
+    "Parallel": Primitive((_LOOP,), (), "", "bind"),
+    "Vectorize": Primitive((_LOOP,), (), "", "bind"),
+    "Unroll": Primitive((_LOOP,), (), "", "bind"),
+    "Bind": Primitive((_LOOP,), (Slot("thread_axis", "str", pattern=_THREAD),), "", "bind"),
+    # moving and caching
+    "CacheRead": Primitive((_BLOCK, Slot("consumers", "blocks")), (_BUFFER, _STORAGE), "B", "cache"),
+    "CacheWrite": Primitive((_BLOCK, Slot("consumers", "blocks")), (_BUFFER, _STORAGE), "B", "cache"),
+    "CacheInplace": Primitive((_BLOCK,), (_BUFFER, _STORAGE), "B*", "cache"),
+    "CacheIndex": Primitive((_BLOCK,), (_STORAGE, Slot("cse_thresh", "int")), "B*", "cache"),
+    "ReindexCacheRead": Primitive((_BLOCK, _MAP), (_BUFFER, _STORAGE), "B", "cache"),
+    "ReindexCacheWrite": Primitive((_BLOCK, _MAP), (_BUFFER, _STORAGE), "B", "cache"),
+    "ReadAt": Primitive((_LOOP, _BLOCK), (_BUFFER, _STORAGE), "B", "cache"),
+    "WriteAt": Primitive((_LOOP, _BLOCK), (_BUFFER, _STORAGE), "B", "cache"),
+    "SetScope": Primitive((_BLOCK,), (_BUFFER, _STORAGE), "", "cache"),
+    "StorageAlign": Primitive(
+        (_BLOCK,),
+        (_BUFFER, Slot("axis", "int", low=-64, high=63), Slot("factor", "int", low=1), Slot("offset", "int")),
+        "",
+        "cache",
+    ),
+    "RollingBuffer": Primitive((_BLOCK,), (_BUFFER,), "", "cache"),
+    "ComputeAt": Primitive((_BLOCK, _LOOP), (_KEEP_UNIT, _POSITION), "", "compute_at"),
+    "ReverseComputeAt": Primitive((_BLOCK, _LOOP), (_KEEP_UNIT, _POSITION), "", "compute_at"),
+    "ComputeInline": Primitive((_BLOCK,), (), "", "inline"),
+    "ReverseComputeInline": Primitive((_BLOCK,), (), "", "inline"),
+    "FuseReductionEpilogue": Primitive((_BLOCK, _BLOCK), (), "", "inline"),
+    # layout
+    "ReIndex": Primitive((_BLOCK,), (_BUFFER, _SIDE), "B", "layout"),
+    "TransformLayout": Primitive(
+        (_BLOCK, _MAP), (_BUFFER, _SIDE, Slot("pad_value", "map?"), Slot("assume_injective", "flag")), "", "layout"
+    ),
+    "TransformBlockLayout": Primitive((_BLOCK,), (_MAP,), "", "layout"),
+    "SetAxisSeparator": Primitive((_BLOCK,), (_BUFFER, _SIDE, Slot("axis_separators", "ints", high=63)), "", "layout"),
+    "PadEinsum": Primitive((_BLOCK,), (Slot("padding", "ints"),), "", "layout"),
+    "DecomposePadding": Primitive((_BLOCK, _LOOP), (), "B", "layout"),
+    # reductions
+    "RFactor": Primitive((_LOOP,), (Slot("factor_axis", "int", low=-64, high=63),), "B", "reduction"),
+    "DecomposeReduction": Primitive((_BLOCK, _LOOP), (), "B", "reduction"),
+    # hardware intrinsics
+    "Blockize": Primitive((_TARGET,), (_KEEP_UNIT,), "B", "tensorize"),
+    "Tensorize": Primitive((_TARGET,), (Slot("intrin", "str", pattern=_NAME), _KEEP_UNIT), "", "tensorize"),
+    # annotations
+    "Annotate": Primitive(
+        (_TARGET, Slot("value", "value", low=-(1 << 31), high=(1 << 31) - 1)), (_KEY,), "", "annotate"
+    ),
+    "Unannotate": Primitive((_TARGET,), (_KEY,), "", "annotate"),
+    "AnnotateBufferAccess": Primitive((_BLOCK, _BUFFER, _SIDE, _MAP), (), "", "annotate"),
+    "UnsafeSetDType": Primitive((_BLOCK,), (_BUFFER, Slot("dtype", "str", pattern=_DTYPE)), "", "annotate"),
+    "UnsafeHideBufferAccess": Primitive(
+        (_BLOCK, Slot("buf_type", "str"), Slot("indices", "ints", high=1023)), (), "", "annotate"
+    ),
+    # the boundary
+    "EnterPostproc": Primitive((), (), "", "postproc"),
+}
+
+ANNOTATION_RANGES: Final[dict[str, tuple[int, int]]] = {
+    "pragma_auto_unroll_max_step": (0, 8192),
+    "pragma_unroll_explicit": (0, 1),
+    "meta_schedule.cooperative_fetch": (1, 64),
+    "meta_schedule.parallel": (0, 1 << 20),
+    "meta_schedule.vectorize": (0, 4096),
+    "meta_schedule.unroll_explicit": (0, 8192),
+    "meta_schedule.unroll_implicit": (0, 8192),
+    "meta_schedule.thread_extent_low_inclusive": (0, 1024),
+    "meta_schedule.thread_extent_high_inclusive": (0, 1024),
+    "warp_execution": (0, 1),
+}
+"""Values that TVM accepts without a check and that lowering would take minutes over, or that no device has."""

@@ -1,0 +1,87 @@
+"""The JSON values of a fragment, and the leaves of the tree that they stand for.
+
+A plain value has the type that is usual in its place; any other type is spelled out:
+
+    5 -> IntImm int32          [5] -> array of plain ints        {"IntImm:int64": 5}, {"int": 5}: just that
+    true -> IntImm bool        (Split's flags: plain booleans)   {"bool": true}, {"IntImm:bool": 1}
+    0.5 -> FloatImm float32    "x" -> string                     {"float": 0.5}, {"FloatImm:float64": 0.5}
+    null -> None               [..] -> array                     {"dict": {"k": …}}: a map with string keys
+
+Among inputs a string that looks like `t3.0.1` is a reference; a literal that does is `{"str": "t3.0.1"}`.
+"""
+
+from typing import Any
+
+from littledragon.schemas.tsel import _json
+from littledragon.schemas.tsel._error import MAX_STRING, illegal
+from littledragon.schemas.tsel._maps import REFERENCE
+from littledragon.schemas.tsel._tree import NONE, Leaf, immediate
+
+_PLAIN = {"int": int, "float": float, "bool": bool}
+
+
+def _usual(value: Any, plain: bool) -> str:
+    """The tag that a plain number or boolean has in its place."""
+    if isinstance(value, bool):
+        return "bool" if plain else "IntImm:bool"
+    if isinstance(value, int):
+        return "int" if plain else "IntImm:int32"
+    return "FloatImm:float32"
+
+
+def spell(leaf: Leaf, plain: bool) -> Any:
+    """The value that stands for a leaf. `plain`: numbers and booleans are usually not immediates here."""
+    tag, value = leaf
+    if tag in ("none", "str"):
+        return value
+    if tag == "array":
+        return [spell(item, True) for item in value]
+    if tag == "dict":
+        return {"dict": {key: spell(item, True) for key, item in value}}
+    shown = bool(value) if tag == "IntImm:bool" else value
+    return shown if _usual(shown, plain) == tag else {tag: value}
+
+
+def mean(value: Any, plain: bool, place: str) -> Leaf:
+    """The leaf that a value stands for.
+
+    Raises:
+        TselError: gate `wellformed`, rule `value`.
+    """
+    if value is None:
+        return NONE
+    if isinstance(value, str):
+        if len(value) > MAX_STRING or not _json.sound(value):
+            raise illegal("value", place, "a string that is too long or holds a lone surrogate")
+        return ("str", value)
+    if isinstance(value, list):
+        return ("array", tuple(mean(item, True, place) for item in value))
+    if isinstance(value, dict):
+        return _tagged(value, plain, place)
+    tag = _usual(value, plain)
+    if ":" not in tag:
+        return (tag, value)
+    kind, _, dtype = tag.partition(":")
+    leaf = immediate(kind, dtype, int(value) if isinstance(value, bool) else value)
+    if leaf is None:
+        raise illegal("value", place, f"{value} does not fit in {tag}")
+    return leaf
+
+
+def _tagged(value: dict[str, Any], plain: bool, place: str) -> Leaf:
+    ((tag, inner),) = value.items() if len(value) == 1 else (("", None),)
+    leaf: Leaf | None = None
+    if tag == "dict" and isinstance(inner, dict):
+        leaf = ("dict", tuple(sorted((key, mean(item, True, place)) for key, item in inner.items())))
+        if all(_json.sound(key) for key in inner):
+            return leaf
+    elif tag == "str" and isinstance(inner, str) and REFERENCE.fullmatch(inner):
+        return ("str", inner)
+    elif tag in _PLAIN and type(inner) is _PLAIN[tag]:
+        leaf = (tag, inner)
+    elif ":" in tag:
+        kind, _, dtype = tag.partition(":")
+        leaf = immediate(kind, dtype, inner)
+    if leaf is None or spell(leaf, plain) != value:
+        raise illegal("value", place, f"not a value, or one that has a shorter spelling: {str(value)[:60]}")
+    return leaf
