@@ -1,0 +1,106 @@
+"""What each instruction of a trace is applied to: the names and extents of its loops and blocks at that moment.
+
+References in a payload are coordinates (`t3.0.1`); a reader wants to know that it is loop `k`, of extent 1024.
+That is known only while the trace is replayed, so it is observed there.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from littledragon.schemas.graph import Graph, Instruction
+
+
+@dataclass(frozen=True)
+class Loop:
+    """A loop as it is when an instruction takes it. `extent` is None where it is not constant."""
+
+    name: str
+    extent: int | None
+
+
+@dataclass(frozen=True)
+class Block:
+    """A block as it is when an instruction takes it."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Step:
+    """One instruction of an edit with its inputs observed: loops, blocks, integers, texts or None."""
+
+    edit: str
+    instruction: Instruction
+    inputs: tuple[Loop | Block | int | str | None, ...]
+
+    def loops(self) -> list[Loop]:
+        """Its loops, in order."""
+        return [i for i in self.inputs if isinstance(i, Loop)]
+
+    def blocks(self) -> list[Block]:
+        """Its blocks, in order."""
+        return [i for i in self.inputs if isinstance(i, Block)]
+
+
+def observe(module: str, trace: str, graph: Graph) -> tuple[list[Step], Any]:
+    """Replay a trace on M0 and look at every instruction's inputs. Runs in a child.
+
+    Args:
+        module: M0, as `tvm.ir.save_json`.
+        trace: the trace, as `save_json` text; it must have been admitted, since TVM dies of illegal ones.
+        graph: the graph that the trace was decoded from: the same instructions in the same order.
+
+    Returns:
+        The steps, and the scheduled IRModule.
+
+    Raises:
+        ValueError: the trace and the graph do not hold the same instructions.
+    """
+    import tvm
+    from tvm.s_tir import Schedule
+    from tvm.s_tir.schedule import Trace
+
+    if '"Tensorize"' in trace or "auto_tensorize" in trace:
+        import tvm.s_tir.tensor_intrin.cuda
+
+    mod = tvm.ir.load_json(module)
+    recorded = Schedule(mod)
+    Trace.apply_json_to_schedule(tvm.ir.load_json(trace), recorded)
+    instructions = [(edit.id, i) for edit in graph.edits for i in edit.instructions]
+    if [i.kind for _, i in instructions] != [str(i.kind.name) for i in recorded.trace.insts]:
+        raise ValueError("the trace and the graph do not hold the same instructions")
+    seen: list[tuple[Loop | Block | int | str | None, ...]] = []
+    replayed = Schedule(mod)
+
+    def look(_: Any, inputs: Any, __: Any, decision: Any) -> Any:
+        seen.append(tuple(_seen(replayed, value) for value in inputs))
+        return decision
+
+    recorded.trace.apply_to_schedule(replayed, remove_postproc=False, decision_provider=look)
+    steps = [Step(edit, i, inputs) for (edit, i), inputs in zip(instructions, seen, strict=True)]
+    return steps, replayed.mod
+
+
+def _seen(schedule: Any, value: Any) -> Loop | Block | int | str | None:
+    name = type(value).__name__
+    if value is None:
+        return None
+    if name == "LoopRV":
+        loop = schedule.get(value)
+        extent = loop.extent
+        return Loop(str(loop.loop_var.name), int(extent.value) if type(extent).__name__ == "IntImm" else None)
+    if name == "SBlockRV":
+        return Block(str(schedule.get(value).name_hint))
+    if name in ("ExprRV", "Var", "IntImm"):
+        number = schedule.get(value) if name != "IntImm" else value.value
+        return int(number)
+    return value if isinstance(value, int) else str(value)
+
+
+def edits(steps: list[Step]) -> Iterator[tuple[str, list[Step]]]:
+    """The steps of each edit, in order."""
+    grouped: dict[str, list[Step]] = {}
+    for step in steps:
+        grouped.setdefault(step.edit, []).append(step)
+    yield from grouped.items()

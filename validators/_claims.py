@@ -1,0 +1,167 @@
+"""Testing what prose says of a schedule: which words claim which deed, and whether the payload does it.
+
+A clause that uses a deed's word claims the deed; a clause that negates the word claims its absence. The names
+that prose uses (loops, blocks, buffers, types) must be known to the facts or to the payload.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from littledragon.compiler.deeds import deeds, values
+from littledragon.schemas.graph import Edit, Graph
+from littledragon.validators._prose import Token, skeleton
+
+_LEXICON: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
+    (r"paralleli[sz]|\bparallel\b|\bmulti-?thread|\bconcurrent", ("parallel",)),
+    (r"vectori[sz]|\bsimd\b|\bvector (?:lane|instruction|width|load|store|op|register|unit)", ("vectorize",)),
+    (r"unroll", ("unroll",)),
+    (r"\btil(?:e|es|ed|ing)\b|\bsplit(?:s|ting)?\b|\bstrip-?min|\bsub-?tile", ("tile",)),
+    (r"\bfus(?:e|es|ed|ing) (?:\S+ ){0,3}?(?:loops?|axes|axis)\b|\b(?:loops?|axes) (?:\S+ ){0,4}?fused\b"
+     r"|\bcollaps(?:e|es|ed|ing)\b|\bcoalesc(?:e|es|ed|ing) (?:\S+ ){0,3}?(?:loops?|axes)\b", ("fuse_loops",)),
+    (r"\bfus(?:e|es|ed|ing|ion)\b|\bmerg(?:e|es|ed|ing)\b", ("fuse_loops", "compute_at", "inline")),
+    (r"\breorder|\binterchang|\bre-order|\bpermut(?:e|es|ed|ing)\b (?:\S+ ){0,3}?loops?", ("reorder",)),
+    (r"\binlin(?:e|es|ed|ing)\b", ("inline",)),
+    (r"\bcache[- ]?read|\bread[- ]cache", ("cache_read",)),
+    (r"\bcache[- ]?write|\bwrite[- ]cache", ("cache_write",)),
+    (r"\bcach(?:ed|ing)\b|\bcaches (?:the|a|an|its|each|every|input|output|operand|block|buffer|tile)\b"
+     r"|\bcache (?:stage|buffer|cop|block)|\bstag(?:ed|ing)\b|\bcopied into\b|\bcop(?:y|ies) (?:\S+ ){0,4}?into\b", ("cache",)),
+    (r"\bcompute[- ]?at\b|\bcomputed at\b|\breverse[-_ ]compute", ("compute_at",)),
+    (r"\bdecompos", ("decompose", "decompose_padding")),
+    (r"\brfactor|\br-factor|\bfactori[sz]es? (?:\S+ ){0,3}?reduction", ("rfactor",)),
+    (r"\btensor[- ]?cores?\b|\btensori[sz]|\bwmma\b|\bmma\b|\bmatrix (?:core|unit|fragment|intrinsic)", ("tensorize",)),
+    (r"\bthread ?block|\bblockidx|\bthreadidx|\bthread (?:binding|index|axis|axes)|\bgpu (?:block|thread)"
+     r"|\bbind(?:s|ing)?\b|\bbound to\b|\bwarps?\b|\bvthread|\bvirtual thread", ("bind",)),
+    (r"\bthreads?\b|\bthreading\b|\bacross (?:\S+ ){0,3}?cores\b|\bworkers?\b", ("parallel",)),
+    (r"\bpipelin|\bprefetch|\basync|\bsoftware-pip", ("pipeline",)),
+    (r"\bdouble[- ]buffer", ("double_buffer",)),
+    (r"\bshared[- ]memory|\bshared scope|\bscratch-?pad|\bshared buffer", ("shared",)),
+    (r"\blocal (?:memory|scope|buffer|stage)", ("local",)),
+    (r"\bstorage[- ]align|\bbank[- ]conflict", ("storage_align",)),
+    (r"\blayout (?:transform|rewrit|chang)|\b(?:transform|rewrit|chang)\w* (?:\S+ ){0,4}?layout|\bre-?pack", ("layout",)),
+    (r"\bre-?index", ("reindex",)),
+    (r"\bblocki[sz]", ("blockize", "bind")),
+    (r"\bcooperative", ("cooperative_fetch",)),
+    (r"\bpad(?:s|ded|ding)\b (?:\S+ ){0,3}?(?:einsum|loop|extent|reduction)", ("pad",)),
+    (r"\brolling buffer", ("rolling_buffer",)),
+)  # fmt: skip
+_COMPILED: Final = tuple((re.compile(pattern), wanted) for pattern, wanted in _LEXICON)
+
+_CLAUSE = re.compile(r"[;:!?\n]|\.(?=\s|$)|,|\bbut\b|\bwhile\b|\bwhereas\b|\balthough\b|\bthough\b| - |[–—]")
+_NEGATOR = (
+    r"(?:\bnot\b|n't\b|n’t\b|\bno\b|\bnever\b|\bwithout\b|\bnone\b|\bneither\b|\bnor\b|\bcannot\b|\binstead of\b|"
+    r"\brather than\b|\bavoid\w*|\black\w*|\bskip\w*|\bomit\w*|\bleaves? out\b|\babsence of\b|\bnothing\b|\bfree of\b)"
+)
+_NEGATED = re.compile(_NEGATOR + r"(?:\s+\S+){0,6}\s*$")
+_PREFIXED = re.compile(r"(?:\bun-?|\bnon-?|\bde-)$")
+_TRAILING = re.compile(r"^\w*\s+(?:is|are|was|does|do)\s+(?:not|never)\b")
+_PRIOR = re.compile(r"\b(?:prior|previous|previously|supplied|parent|graph a|schedule a|earlier schedule)\b")
+PRIOR_DEEDS: Final = "in.prior.deeds"
+
+
+@dataclass(frozen=True)
+class Scope:
+    """What a node's claims are tested on: the deeds (and asks) of an edit or of the whole payload, and those of graph A."""
+
+    done: frozenset[str]
+    prior: frozenset[str] | None
+    whose: str
+
+
+def scopes(graph: Graph, facts: Mapping[str, Any]) -> tuple[Scope, dict[str, Scope]]:
+    """The scope of analyses and effects, and that of each edit's summary, by the edit's id."""
+    prior = frozenset(facts[PRIOR_DEEDS]) if isinstance(facts.get(PRIOR_DEEDS), list) else None
+    known = values(graph.edits)
+    done, _ = deeds((i for edit in graph.edits for i in edit.instructions), known)
+    return Scope(done, prior, "the schedule"), {edit.id: _edit_scope(edit, known, prior) for edit in graph.edits}
+
+
+def _edit_scope(edit: Edit, known: Mapping[str, Any], prior: frozenset[str] | None) -> Scope:
+    done, asked = deeds(edit.instructions, known)
+    return Scope(done | asked, prior, f"edit {edit.id}")
+
+
+def claims(text: str, scope: Scope) -> tuple[int, list[str]]:
+    """How many claims the prose makes of the scope, and those that are false, each with the reason.
+
+    `text` is prose without its citations.
+    """
+    count, false = 0, []
+    for clause in _CLAUSE.split(skeleton(text)):
+        of_prior = scope.prior is not None and _PRIOR.search(clause) is not None
+        done, whose = (scope.prior or frozenset(), "graph A") if of_prior else (scope.done, scope.whose)
+        for pattern, wanted in _COMPILED:
+            for match in pattern.finditer(clause):
+                count += 1
+                does = any(deed in done for deed in wanted)
+                if _denied(clause, match.start(), match.end()) == does:
+                    verb = "does" if does else "does not"
+                    false.append(f"'{clause.strip()[:80]}': {whose} {verb} {' or '.join(wanted)}")
+    return count, false
+
+
+def _denied(clause: str, start: int, end: int) -> bool:
+    before = clause[:start]
+    return bool(_NEGATED.search(before) or _PREFIXED.search(before) or _TRAILING.search(clause[end:]))
+
+
+_IDENTIFIER = re.compile(r"[a-z0-9_]*[_\d][a-z0-9_.]*|[a-z0-9_]+(?:\.[a-z0-9_]+)+|[b-hj-z]", re.IGNORECASE)
+_CAMEL = re.compile(r"[a-z]+[A-Z]\w*|[A-Z][a-z]+[A-Z]\w*")
+_NAME = re.compile(r"[A-Za-z_][\w.]*")
+PROSE_WORDS: Final = frozenset({"e.g", "i.e", "etc", "vs", "TensorIR", "MetaSchedule", "s"})
+
+
+def names(graph: Graph, facts: Iterable[Mapping[str, Any]]) -> frozenset[str]:
+    """Every name that the facts or the payload use, in lower case: loops, blocks, buffers, types, kinds, ids."""
+    found: set[str] = set()
+    for fact in facts:
+        for text in (str(fact["value"]), str(fact["text"]), str(fact["path"])):
+            found.update(n.lower() for n in _NAME.findall(text))
+            found.update(part.lower() for n in _NAME.findall(text) for part in n.split("."))
+    for edit in graph.edits:
+        found.update((edit.id.lower(), edit.kind.lower()))
+        for instruction in edit.instructions:
+            found.update((instruction.kind.lower(), re.sub(r"(?<!^)(?=[A-Z])", "_", instruction.kind).lower()))
+            for leaf in _leaves([instruction.inputs, instruction.attrs]):
+                found.update(n.lower() for n in _NAME.findall(leaf))
+    for node in (*graph.evidence, *graph.analyses, *graph.effects):
+        found.add(node.id.lower())
+    return frozenset(found)
+
+
+def _leaves(value: Any) -> Iterable[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for member in value:
+            yield from _leaves(member)
+
+
+def unknown_names(tokens: Iterable[Token], known: frozenset[str]) -> list[str]:
+    """The words of a text that can only be names (`i7`, `NT_matmul`, `threadIdx.x`, `q`), and that nobody knows."""
+    found = []
+    for token in tokens:
+        if token.kind != "word" or token.text in PROSE_WORDS or token.text.lower() in known:
+            continue
+        if _IDENTIFIER.fullmatch(token.text) or _CAMEL.fullmatch(token.text):
+            found.append(token.text)
+    return found
+
+
+_KIND_OF = re.compile(
+    r"\b(spatial|reduction) (?:loop|axis|loops|axes) `?(\w+)`?|`?\b(\w+)`? is an? (spatial|reduction)\b"
+)
+
+
+def wrong_kinds(text: str, kinds: Mapping[str, frozenset[str]]) -> tuple[int, list[str]]:
+    """Claims that a loop is spatial or a reduction: how many there are, and those that no loop of that name bears out."""
+    count, false = 0, []
+    for match in _KIND_OF.finditer(text):
+        kind, name = match.group(1) or match.group(4), match.group(2) or match.group(3)
+        known = kinds.get(name.lower())
+        if known is not None:
+            count += 1
+            if kind not in known:
+                false.append(f"'{match.group()}': {name} is {' and '.join(sorted(known))}")
+    return count, false
