@@ -57,25 +57,41 @@ def gqa_decode(kv_heads: int, group: int, context: int, dim: int) -> Any:
     return export(forward, q=((kv_heads, group, dim), "float32"), k=cache, v=cache)
 
 
-def rotary(tokens: int, heads: int, dim: int, positions: int) -> Any:
-    """Rotary embedding of float16 queries; cosine and sine are looked up at each token's position."""
+def norm_rotary(tokens: int, heads: int, dim: int, positions: int) -> Any:
+    """RMS normalisation of each float16 query, then rotary embedding by tables looked up at the token's position."""
     from tvm import te, tirx
     from tvm.relax.frontend.nn import op
 
-    def compute(x: Any, position: Any, cos: Any, sin: Any) -> Any:
-        half = dim // 2
+    def compute(x: Any, weight: Any, position: Any, cos: Any, sin: Any) -> Any:
+        half, axis = dim // 2, te.reduce_axis((0, dim), name="k")
+        wide = te.compute((tokens, heads, dim), lambda t, h, d: x[t, h, d].astype("float32"), name="wide")
+        square = te.compute(
+            (tokens, heads), lambda t, h: te.sum(wide[t, h, axis] * wide[t, h, axis], axis=axis), name="square"
+        )
+        normal = te.compute(
+            (tokens, heads, dim),
+            lambda t, h, d: wide[t, h, d] * te.rsqrt(square[t, h] / dim + 1e-6) * weight[d].astype("float32"),
+            name="normal",
+        )
 
         def element(t: Any, h: Any, d: Any) -> Any:
-            turned = tirx.if_then_else(d < half, -x[t, h, d + half], x[t, h, d - half])
-            return x[t, h, d] * cos[position[t], d] + turned * sin[position[t], d]
+            turned = tirx.if_then_else(d < half, -normal[t, h, d + half], normal[t, h, d - half])
+            return (normal[t, h, d] * cos[position[t], d] + turned * sin[position[t], d]).astype("float16")
 
         return te.compute((tokens, heads, dim), element, name="rotary")
 
-    def forward(x: Any, position: Any, cos: Any, sin: Any) -> Any:
-        return op.tensor_expr_op(compute, "rotary", [x, position, cos, sin])
+    def forward(x: Any, weight: Any, position: Any, cos: Any, sin: Any) -> Any:
+        return op.tensor_expr_op(compute, "norm_rotary", [x, weight, position, cos, sin])
 
-    table = ((positions, dim), "float16")
-    return export(forward, x=((tokens, heads, dim), "float16"), position=((tokens,), "int32"), cos=table, sin=table)
+    table = ((positions, dim), "float32")
+    return export(
+        forward,
+        x=((tokens, heads, dim), "float16"),
+        weight=((dim,), "float16"),
+        position=((tokens,), "int32"),
+        cos=table,
+        sin=table,
+    )
 
 
 def mla_decode(heads: int, context: int, rank: int, rope: int) -> Any:
@@ -135,33 +151,33 @@ BLOCKS: tuple[Block, ...] = (
     _block(
         "gqa_decode",
         zoo.QWEN,
-        "one decoding step over 512 cached tokens, 2 key-value heads with 7 queries each",
+        "one decoding step over 2048 cached tokens, 2 key-value heads with 7 queries each",
         gqa_decode,
-        cut="qwen2.5-0.5b-c512",
+        cut="qwen2.5-0.5b-c2048",
         kv_heads=2,
         group=7,
-        context=512,
+        context=2048,
         dim=64,
     ),
     _block(
-        "rotary",
-        zoo.TINYLLAMA,
-        "rotary embedding of the queries of 32 tokens",
-        rotary,
-        cut="tinyllama-1.1b-s32",
+        "norm_rotary",
+        zoo.QWEN3,
+        "normalisation and rotary embedding of the queries of 32 tokens",
+        norm_rotary,
+        cut="qwen3-0.6b-s32",
         tokens=32,
-        heads=32,
-        dim=64,
+        heads=16,
+        dim=128,
         positions=2048,
     ),
     _block(
         "mla_decode",
         zoo.DEEPSEEK,
-        "one decoding step of latent attention over 320 cached tokens, 16 heads",
+        "one decoding step of latent attention over 1024 cached tokens, 16 heads",
         mla_decode,
-        cut="deepseek-v2-lite-c320",
+        cut="deepseek-v2-lite-c1024",
         heads=16,
-        context=320,
+        context=1024,
         rank=512,
         rope=64,
     ),

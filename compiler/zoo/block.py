@@ -41,6 +41,7 @@ MIXTRAL = Model("Mixtral-8x7B", "mistralai/Mixtral-8x7B-v0.1", "Apache-2.0")
 OLMOE = Model("OLMoE-1B-7B", "allenai/OLMoE-1B-7B-0924", "Apache-2.0")
 DEEPSEEK = Model("DeepSeek-V2-Lite", "deepseek-ai/DeepSeek-V2-Lite", "DeepSeek Model License")
 QWEN = Model("Qwen2.5-0.5B", "Qwen/Qwen2.5-0.5B", "Apache-2.0")
+QWEN3 = Model("Qwen3-0.6B", "Qwen/Qwen3-0.6B", "Apache-2.0")
 TINYLLAMA = Model("TinyLlama-1.1B", "TinyLlama/TinyLlama-1.1B-Chat-v1.0", "Apache-2.0")
 SMOLLM = Model("SmolLM2-135M", "HuggingFaceTB/SmolLM2-135M", "Apache-2.0")
 BERT = Model("BERT-base", "google-bert/bert-base-uncased", "Apache-2.0")
@@ -75,3 +76,17 @@ def export(forward: Callable[..., Any], **arguments: tuple[tuple[int, ...], str]
     module.forward = forward
     specs = {name: nn.spec.Tensor(list(shape), dtype) for name, (shape, dtype) in arguments.items()}
     return module.export_tvm({"forward": specs})[0]
+
+
+def quantized(x: Any) -> Any:
+    """In TE: a matrix made int8 row by row, scale = max|x| / 127 and y = round(x / scale); gives [y, scale]."""
+    from tvm import te, tirx
+
+    rows, columns = x.shape
+    axis = te.reduce_axis((0, columns), name="k")
+    largest = te.compute((rows,), lambda r: te.max(te.abs(x[r, axis].astype("float32")), axis=axis), name="absmax")
+    scale = te.compute((rows,), lambda r: te.max(largest[r], tirx.const(1e-6, "float32")) / 127.0, name="scale")
+    whole = te.compute(
+        (rows, columns), lambda r, c: te.round(x[r, c].astype("float32") / scale[r]).astype("int8"), name="quantize"
+    )
+    return [whole, scale]

@@ -38,15 +38,22 @@ def grouped_gemm(rows: int, experts: int, n: int, k: int) -> Any:
     return export(forward, x=((rows, k), "float16"), w=((experts, n, k), "float16"), expert=((rows,), "int32"))
 
 
-def silu_mul(tokens: int, inner: int) -> Any:
-    """silu(A) * B where A and B are the halves of one float16 matrix."""
+def silu_mul_quantize(rows: int, inner: int) -> Any:
+    """silu(A) * B of the halves of one float16 matrix, then int8 with a scale for each row."""
+    from tvm import te, tirx
     from tvm.relax.frontend.nn import op
 
-    def forward(x: Any) -> Any:
-        gate, up = op.split(x, 2, axis=-1)
-        return op.silu(gate) * up
+    def compute(x: Any) -> Any:
+        def element(r: Any, c: Any) -> Any:
+            gate = x[r, c].astype("float32")
+            return gate * tirx.sigmoid(gate) * x[r, c + inner].astype("float32")
 
-    return export(forward, x=((tokens, 2 * inner), "float16"))
+        return zoo.quantized(te.compute((rows, inner), element, name="silu_mul"))
+
+    def forward(x: Any) -> Any:
+        return op.tensor_expr_op(compute, "silu_mul_quantize", [x])
+
+    return export(forward, x=((rows, 2 * inner), "float16"))
 
 
 def combine(tokens: int, top: int, hidden: int) -> Any:
@@ -73,28 +80,36 @@ def combine(tokens: int, top: int, hidden: int) -> Any:
     )
 
 
-def dispatch(tokens: int, top: int, hidden: int) -> Any:
-    """Y[s] = X[source[s]]: each token's row is copied to every expert that it was sent to, float16."""
+def dispatch_quantize(tokens: int, top: int, hidden: int) -> Any:
+    """Row source[s] of X for each slot s of an expert, made int8 with a scale for each slot."""
+    from tvm import te
     from tvm.relax.frontend.nn import op
 
+    def compute(x: Any, source: Any) -> Any:
+        rows = te.compute((tokens * top, hidden), lambda s, h: x[source[s], h].astype("float32"), name="gather")
+        return zoo.quantized(rows)
+
     def forward(x: Any, source: Any) -> Any:
-        return op.take(x, source, axis=0)
+        return op.tensor_expr_op(compute, "dispatch_quantize", [x, source])
 
     return export(forward, x=((tokens, hidden), "float16"), source=((tokens * top,), "int32"))
 
 
 def expert_mlp(experts: int, rows: int, hidden: int, inner: int) -> Any:
-    """Every expert's gated network on an equal share of rows, float32: batched products and a gate."""
+    """Every expert's gated network on an equal share of rows, float32: three batched products and a gate."""
     from tvm.relax.frontend.nn import op
 
-    def forward(x: Any, gate_up: Any, down: Any) -> Any:
-        gate, up = op.split(op.matmul(x, op.permute_dims(gate_up, [0, 2, 1])), 2, axis=-1)
-        return op.matmul(op.silu(gate) * up, op.permute_dims(down, [0, 2, 1]))
+    def forward(x: Any, gate: Any, up: Any, down: Any) -> Any:
+        left = op.matmul(x, op.permute_dims(gate, [0, 2, 1]))
+        right = op.matmul(x, op.permute_dims(up, [0, 2, 1]))
+        return op.matmul(op.silu(left) * right, op.permute_dims(down, [0, 2, 1]))
 
+    weight = ((experts, inner, hidden), "float32")
     return export(
         forward,
         x=((experts, rows, hidden), "float32"),
-        gate_up=((experts, 2 * inner, hidden), "float32"),
+        gate=weight,
+        up=weight,
         down=((experts, hidden, inner), "float32"),
     )
 
@@ -105,10 +120,10 @@ BLOCKS: tuple[Block, ...] = (
     _block(
         "router",
         zoo.OLMOE,
-        "router over 64 experts, 64 tokens, hidden size cut in 2",
+        "router over 64 experts, 256 tokens, hidden size cut in 2",
         router,
-        cut="olmoe-1b-7b-b64",
-        tokens=64,
+        cut="olmoe-1b-7b-b256",
+        tokens=256,
         experts=64,
         hidden=1024,
     ),
@@ -124,29 +139,29 @@ BLOCKS: tuple[Block, ...] = (
         k=1024,
     ),
     _block(
-        "silu_mul",
+        "silu_mul_quantize",
         zoo.MIXTRAL,
-        "gate of the experts on 64 rows, one of 32 shards",
-        silu_mul,
+        "gate of the experts and int8 quantisation of 64 rows, one of 32 shards",
+        silu_mul_quantize,
         cut="mixtral-8x7b-tp32-r64",
-        tokens=64,
+        rows=64,
         inner=448,
     ),
     _block(
         "combine",
-        zoo.MIXTRAL,
-        "weighted sum of the 2 experts of each of 32 tokens",
+        zoo.OLMOE,
+        "weighted sum of the 8 experts of each of 96 tokens",
         combine,
-        cut="mixtral-8x7b-b32",
-        tokens=32,
-        top=2,
-        hidden=4096,
+        cut="olmoe-1b-7b-b96",
+        tokens=96,
+        top=8,
+        hidden=2048,
     ),
     _block(
-        "dispatch",
+        "dispatch_quantize",
         zoo.OLMOE,
-        "rows of 16 tokens sent to 8 experts each",
-        dispatch,
+        "rows of 16 tokens sent to 8 experts each, quantised to int8",
+        dispatch_quantize,
         cut="olmoe-1b-7b-b16",
         tokens=16,
         top=8,

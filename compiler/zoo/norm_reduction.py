@@ -84,26 +84,27 @@ def variance(rows: int, columns: int) -> Any:
 
 
 def masked_mean(sentences: int, tokens: int, hidden: int) -> Any:
-    """Mean over the tokens of each sentence that its mask keeps, float32."""
+    """Mean over the first length[s] tokens of each sentence s, float32."""
     from tvm import te, tirx
     from tvm.relax.frontend.nn import op
 
-    def compute(x: Any, mask: Any) -> Any:
-        axis, other = te.reduce_axis((0, tokens), name="t"), te.reduce_axis((0, tokens), name="u")
-        count = te.compute((sentences,), lambda s: te.sum(mask[s, other].astype("float32"), axis=other), name="count")
-        total = te.compute(
-            (sentences, hidden),
-            lambda s, h: te.sum(x[s, axis, h] * mask[s, axis].astype("float32"), axis=axis),
-            name="total",
-        )
+    def compute(x: Any, length: Any) -> Any:
+        axis = te.reduce_axis((0, tokens), name="t")
+
+        def total(s: Any, h: Any) -> Any:
+            zero = tirx.const(0.0, "float32")
+            return te.sum(tirx.Select(axis.var < length[s], x[s, axis, h], zero), axis=axis)
+
+        kept = te.compute((sentences, hidden), total, name="total")
+        one = tirx.const(1, "int32")
         return te.compute(
-            (sentences, hidden), lambda s, h: total[s, h] / te.max(count[s], tirx.const(1.0, "float32")), name="mean"
+            (sentences, hidden), lambda s, h: kept[s, h] / te.max(length[s], one).astype("float32"), name="mean"
         )
 
-    def forward(x: Any, mask: Any) -> Any:
-        return op.tensor_expr_op(compute, "masked_mean", [x, mask])
+    def forward(x: Any, length: Any) -> Any:
+        return op.tensor_expr_op(compute, "masked_mean", [x, length])
 
-    return export(forward, x=((sentences, tokens, hidden), "float32"), mask=((sentences, tokens), "bool"))
+    return export(forward, x=((sentences, tokens, hidden), "float32"), length=((sentences,), "int32"))
 
 
 _block = partial(zoo.block, family="norm_reduction")

@@ -55,35 +55,26 @@ def _product(x: Any, weight: Any) -> Any:
 
 
 def quantize(rows: int, hidden: int) -> Any:
-    """Row by row: scale = max|X| / 127, Y = int8(round(X / scale)); both are kept."""
-    from tvm import te, tirx
+    """float16 activations made int8 with a scale for each row; both are kept."""
     from tvm.relax.frontend.nn import op
 
-    def compute(x: Any) -> Any:
-        axis = te.reduce_axis((0, hidden), name="k")
-        largest = te.compute((rows,), lambda r: te.max(te.abs(x[r, axis].astype("float32")), axis=axis), name="absmax")
-        scale = te.compute((rows,), lambda r: te.max(largest[r], tirx.const(1e-6, "float32")) / 127.0, name="scale")
-        whole = te.compute(
-            (rows, hidden), lambda r, c: te.round(x[r, c].astype("float32") / scale[r]).astype("int8"), name="quantize"
-        )
-        return [whole, scale]
-
     def forward(x: Any) -> Any:
-        return op.tensor_expr_op(compute, "quantize", [x])
+        return op.tensor_expr_op(zoo.quantized, "quantize", [x])
 
     return export(forward, x=((rows, hidden), "float16"))
 
 
-def embedding(tokens: int, vocabulary: int, positions: int, hidden: int) -> Any:
-    """E[token] + P[position], float32: two look-ups and a sum."""
-    from tvm import te
+def embedding_norm(tokens: int, vocabulary: int, positions: int, hidden: int) -> Any:
+    """layer_norm(E[token] + P[position]), float32: two look-ups, a sum and a normalisation."""
+    from tvm import te, topi
     from tvm.relax.frontend.nn import op
 
-    def compute(token: Any, position: Any, words: Any, places: Any) -> Any:
-        return te.compute((tokens, hidden), lambda t, h: words[token[t], h] + places[position[t], h], name="embedding")
+    def compute(token: Any, position: Any, words: Any, places: Any, weight: Any, bias: Any) -> Any:
+        total = te.compute((tokens, hidden), lambda t, h: words[token[t], h] + places[position[t], h], name="embedding")
+        return topi.nn.layer_norm(total, weight, bias, axis=[1], epsilon=1e-12)
 
-    def forward(token: Any, position: Any, words: Any, places: Any) -> Any:
-        return op.tensor_expr_op(compute, "embedding", [token, position, words, places])
+    def forward(token: Any, position: Any, words: Any, places: Any, weight: Any, bias: Any) -> Any:
+        return op.tensor_expr_op(compute, "embedding_norm", [token, position, words, places, weight, bias])
 
     return export(
         forward,
@@ -91,6 +82,8 @@ def embedding(tokens: int, vocabulary: int, positions: int, hidden: int) -> Any:
         position=((tokens,), "int32"),
         words=((vocabulary, hidden), "float32"),
         places=((positions, hidden), "float32"),
+        weight=((hidden,), "float32"),
+        bias=((hidden,), "float32"),
     )
 
 
@@ -109,25 +102,33 @@ def embedding_bag(bags: int, size: int, rows: int, dim: int) -> Any:
     return export(forward, table=((rows, dim), "float32"), index=((bags, size), "int64"))
 
 
-def paged_gather(tokens: int, page: int, pages: int, heads: int, dim: int) -> Any:
-    """Keys of one sequence out of a paged int8 cache, made float16 with a scale for each head of each slot."""
+def paged_scores(tokens: int, page: int, pages: int, heads: int, group: int, dim: int) -> Any:
+    """Scores of one decoding step against a paged int8 cache, with a scale for each head of each slot, float32."""
     from tvm import te
     from tvm.relax.frontend.nn import op
 
-    def compute(cache: Any, scale: Any, page_table: Any) -> Any:
-        def element(t: Any, h: Any, d: Any) -> Any:
-            place = page_table[t // page]
-            return cache[place, t % page, h, d].astype("float16") * scale[place, t % page, h]
+    def compute(q: Any, cache: Any, scale: Any, page_table: Any) -> Any:
+        axis = te.reduce_axis((0, dim), name="d")
 
-        return te.compute((tokens, heads, dim), element, name="paged_gather")
+        def dot(h: Any, g: Any, t: Any) -> Any:
+            key = cache[page_table[t // page], t % page, h, axis].astype("float32")
+            return te.sum(q[h, g, axis] * key, axis=axis)
 
-    def forward(cache: Any, scale: Any, page_table: Any) -> Any:
-        return op.tensor_expr_op(compute, "paged_gather", [cache, scale, page_table])
+        scores = te.compute((heads, group, tokens), dot, name="scores")
+        return te.compute(
+            (heads, group, tokens),
+            lambda h, g, t: scores[h, g, t] * scale[page_table[t // page], t % page, h],
+            name="scaled",
+        )
+
+    def forward(q: Any, cache: Any, scale: Any, page_table: Any) -> Any:
+        return op.tensor_expr_op(compute, "paged_scores", [q, cache, scale, page_table])
 
     return export(
         forward,
+        q=((heads, group, dim), "float32"),
         cache=((pages, page, heads, dim), "int8"),
-        scale=((pages, page, heads), "float16"),
+        scale=((pages, page, heads), "float32"),
         page_table=((tokens // page,), "int32"),
     )
 
@@ -166,14 +167,14 @@ BLOCKS: tuple[Block, ...] = (
         hidden=4096,
     ),
     _block(
-        "embedding",
-        zoo.GPT2,
-        "word and position embedding of 128 tokens, one of 16 vocabulary shards",
-        embedding,
-        cut="gpt2-tp16-b128",
-        tokens=128,
-        vocabulary=3141,
-        positions=1024,
+        "embedding_norm",
+        zoo.BERT,
+        "word and position embedding of 160 tokens, normalised, one of 16 vocabulary shards",
+        embedding_norm,
+        cut="bert-base-tp16-b160",
+        tokens=160,
+        vocabulary=1907,
+        positions=512,
         hidden=768,
     ),
     _block(
@@ -188,15 +189,16 @@ BLOCKS: tuple[Block, ...] = (
         dim=64,
     ),
     _block(
-        "paged_gather",
+        "paged_scores",
         zoo.MISTRAL,
-        "256 cached keys of 8 heads out of pages of 16",
-        paged_gather,
+        "scores of one query against 256 cached keys in int8 pages of 16",
+        paged_scores,
         cut="mistral-7b-s256",
         tokens=256,
         page=16,
         pages=64,
         heads=8,
+        group=4,
         dim=128,
     ),
 )
