@@ -54,10 +54,9 @@ def build(
             render back to its own text.
         TselError: a graph that does not parse.
     """
-    _belong_together(workload, selection, label, check, anchor, verdict, parent_verdict)
+    _belong_together(workload, selection, label, check, anchor, verdict, parent_verdict, parent_tsel)
     completion = label["graph"]
-    if selection["mode"] == "refine":
-        assert parent_tsel is not None and parent_verdict is not None
+    if parent_tsel is not None:
         band = selection["gain_band"]
         messages = prompts.refinement(refinement_task(workload, environment, parent_tsel, band))
     else:
@@ -115,7 +114,14 @@ def spans(completion: str) -> list[Row]:
 
 
 def _belong_together(
-    workload: Row, selection: Row, label: Row, check: Row, anchor: Row, verdict: Row, parent: Row | None
+    workload: Row,
+    selection: Row,
+    label: Row,
+    check: Row,
+    anchor: Row,
+    verdict: Row,
+    parent: Row | None,
+    parent_tsel: str | None,
 ) -> None:
     refine = selection["mode"] == "refine"
     where = (selection["workload_id"], selection["environment_id"])
@@ -128,6 +134,7 @@ def _belong_together(
         "the verdict is the candidate's": verdict["candidate_id"] == selection["candidate_id"],
         "the parent's verdict is the parent's": (parent["candidate_id"] if parent else None)
         == (selection["parent_id"] if refine else None),
+        "refining, and only then, the parent has a payload": (parent_tsel is not None) == refine,
     }
     for claim, holds in fine.items():
         if not holds:

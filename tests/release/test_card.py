@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pytest
 import yaml
 
 from littledragon.release import card, dataset
@@ -115,7 +114,6 @@ print(json.dumps(out))
 """
 
 
-@pytest.mark.slow
 def test_datasets_loads_it_offline_and_sees_a_rewrite_in_place(tmp_path: Path) -> None:
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "home")}
 

@@ -1,0 +1,91 @@
+"""Prompts: two golden ones, and nothing in them but what the record holds."""
+
+import dataclasses
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from littledragon.release import examples, prompts
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "release"
+ENVIRONMENT = "Apache TVM 0.25.0.post1, target llvm (mcpu x86-64-v3), 2 cores."
+Tables = dict[str, list[dict[str, Any]]]
+
+
+def rendered(messages: list[dict[str, str]]) -> str:
+    return "".join(f"===== {message['role']}\n{message['content']}\n" for message in messages)
+
+
+def tasks(tables: Tables) -> tuple[prompts.ConstructionTask, prompts.RefinementTask]:
+    workload = tables["workloads"][0]
+    chosen = next(s for s in tables["selections"] if s["mode"] == "refine")
+    parent = next(t["tsel"] for t in tables["traces"] if t["candidate_id"] == chosen["parent_id"])
+    return (
+        examples.construction_task(workload, ENVIRONMENT),
+        examples.refinement_task(workload, ENVIRONMENT, parent, chosen["gain_band"]),
+    )
+
+
+@pytest.mark.parametrize("mode", ["construction", "refinement"])
+def test_golden_prompt(tables: Tables, mode: str) -> None:
+    """`LITTLEDRAGON_GOLDEN=1 pytest` writes the files anew."""
+    construct, refine = tasks(tables)
+    text = rendered(prompts.construction(construct) if mode == "construction" else prompts.refinement(refine))
+    path = GOLDEN / f"prompt_{mode}.txt"
+    if os.environ.get("LITTLEDRAGON_GOLDEN"):
+        path.write_text(text, encoding="utf-8")
+    assert text == path.read_text(encoding="utf-8")
+
+
+def test_refinement_is_the_construction_dialogue_continued(tables: Tables) -> None:
+    construct, refine = tasks(tables)
+    messages = prompts.refinement(refine)
+    assert messages[:2] == prompts.construction(construct)
+    assert [message["role"] for message in messages[2:]] == ["assistant", "user"]
+    assert messages[2]["content"] == refine.prior_graph
+
+
+def test_the_records_hold_what_the_student_may_see_and_nothing_else() -> None:
+    x = ["description", "script", "features", "environment"]
+    assert [field.name for field in dataclasses.fields(prompts.ConstructionTask)] == x
+    more = ["prior_graph", "prior_summary", "gain_band"]
+    assert [field.name for field in dataclasses.fields(prompts.RefinementTask)] == x + more
+
+
+def test_placeholders_in_the_data_stay_as_they_are() -> None:
+    task = prompts.ConstructionTask("$script ${features} $$", "$description", '{"a":"$environment"}', "$x")
+    text = prompts.construction(task)[1]["content"]
+    assert "$script ${features} $$" in text
+    assert '{"a": "$environment"}' in text
+
+
+def test_the_version_follows_the_templates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in prompts.PROMPT_FILES:
+        (tmp_path / name).write_bytes((prompts.TEMPLATES / name).read_bytes())
+    before = prompts.version()
+    monkeypatch.setattr(prompts, "TEMPLATES", tmp_path)
+    assert prompts.version() == before
+    (tmp_path / "prior.txt").write_text("$prior_summary $gain_band, please")
+    assert prompts.version() != before
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=40,
+)
+
+
+@given(JSON)
+def test_readable_json_is_the_same_value(value: Any) -> None:
+    assert json.loads(prompts.readable(value)) == value
+
+
+def test_readable_json_puts_short_records_on_one_line() -> None:
+    text = prompts.readable({"loops": [{"name": f"loop{i}", "extent": 1024, "kind": "serial"} for i in range(9)]})
+    assert len(text.splitlines()) == 13
