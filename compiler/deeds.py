@@ -90,7 +90,8 @@ def deeds(instructions: Iterable[Instruction], known: Mapping[str, Any]) -> tupl
     done: set[str] = set()
     asked: set[str] = set()
     for instruction in instructions:
-        done.update(_BY_KIND.get(instruction.kind, ()))
+        if instruction.kind != "Fuse" or len(instruction.inputs) > 1:  # TVM also fuses single loops, to no effect
+            done.update(_BY_KIND.get(instruction.kind, ()))
         if instruction.kind == "Annotate":
             key, value = annotation(instruction, known)
             if value in (0, False, None, ""):

@@ -28,6 +28,25 @@ _LIMITS: Final = (
 )  # fmt: skip
 
 
+_AT_A_BLOCK: Final = {
+    "ComputeAt": "compute_at",
+    "ReverseComputeAt": "compute_at",
+    "ComputeInline": "inline",
+    "ReverseComputeInline": "inline",
+    "CacheRead": "cache_read",
+    "CacheWrite": "cache_write",
+    "SetScope": "set_scope",
+    "DecomposeReduction": "decompose",
+    "Blockize": "blockize",
+    "Tensorize": "tensorize",
+    "RFactor": "rfactor",
+    "ReIndex": "reindex",
+    "StorageAlign": "storage_align",
+    "TransformLayout": "layout",
+    "TransformBlockLayout": "layout",
+}
+
+
 class _Facts:
     """Facts in the order in which they are added; a path that is taken gets a number."""
 
@@ -209,6 +228,11 @@ def _of_payload(facts: _Facts, prefix: str, whose: str, module: str, tsel: str) 
             f"edit {edit} of {whose} has {len(group)} instructions",
             f"len({edit})",
         )
+        done, asked = deeds((step.instruction for step in group), known)
+        for what, found in (("deeds", sorted(done)), ("asks", sorted(asked))):
+            if found:
+                text = f"edit {edit} of {whose} {'does' if what == 'deeds' else 'asks for'}: {', '.join(found)}"
+                facts.add(f"{prefix}.{edit}.{what}", found, text, "kinds of its instructions")
         for step in group:
             _of_step(facts, f"{prefix}.{edit}", step, known)
     _of_scheduled(facts, prefix, whose, features(scheduled))
@@ -240,63 +264,47 @@ def _of_step(facts: _Facts, path: str, step: Step, known: dict[str, Any]) -> Non
     loops, blocks = step.loops(), step.blocks()
     if kind == "Split" and loops:
         _of_split(facts, path, step)
-    elif kind == "Fuse" and loops:
+    elif kind == "Fuse" and len(loops) > 1:
         names = [loop.name for loop in loops]
-        facts.add(f"{path}.fused", names, f"edit {edit} fuses {', '.join(names)}", "inputs of Fuse")
+        facts.add(f"{path}.fuse.loops", names, f"edit {edit} fuses {', '.join(names)}", "inputs of Fuse")
         extents = [loop.extent for loop in loops if loop.extent is not None]
         if len(extents) == len(loops):
-            text = f"the fused loop has extent {math.prod(extents)}"
-            facts.add(f"{path}.fused_extent", math.prod(extents), text, f"{edit} Fuse: {_times(extents)}")
+            text, total = f"the fused loops have extents {_listed(extents)}", math.prod(extents)
+            facts.add(f"{path}.fuse.extents", extents, text, "inputs of Fuse")
+            facts.add(f"{path}.fuse.extent", total, f"the fused loop has extent {total}", f"{edit} Fuse: {_times(extents)}")
     elif kind in ("Parallel", "Vectorize", "Unroll") and loops:
         _of_loop(facts, f"{path}.{kind.lower()}", f"edit {edit}: {kind} of", loops[0])
     elif kind == "Bind" and loops:
         tag = str(step.inputs[-1] if isinstance(step.inputs[-1], str) else step.instruction.attrs[0])
-        _of_loop(facts, f"{path}.bind.{_segment(tag)}", f"edit {edit}: {tag} runs over", loops[0])
+        facts.add(f"{path}.bind.thread", tag, f"edit {edit} binds a loop to {tag}", "inputs of Bind")
+        _of_loop(facts, f"{path}.bind", f"edit {edit}: {tag} runs over", loops[0])
     elif kind == "Reorder" and loops:
         names = [loop.name for loop in loops]
-        facts.add(f"{path}.order", names, f"edit {edit} orders the loops {', '.join(names)}", "inputs of Reorder")
-    elif kind in ("ComputeAt", "ReverseComputeAt") and blocks:
-        facts.add(f"{path}.block", blocks[0].name, f"edit {edit} moves block {blocks[0].name}", f"inputs of {kind}")
-        if loops:
-            facts.add(
-                f"{path}.at",
-                loops[0].name,
-                f"block {blocks[0].name} is computed under loop {loops[0].name}",
-                f"inputs of {kind}",
-            )
-    elif kind in ("CacheRead", "CacheWrite", "SetScope") and blocks:
-        scope = str(step.instruction.attrs[-1])
-        facts.add(f"{path}.block", blocks[0].name, f"edit {edit} is at block {blocks[0].name}", f"inputs of {kind}")
-        facts.add(f"{path}.scope", scope, f"the stage of {blocks[0].name} lies in {scope}", f"attributes of {kind}")
+        facts.add(f"{path}.reorder.loops", names, f"edit {edit} orders the loops {', '.join(names)}", "inputs of Reorder")
     elif kind == "Annotate":
         _of_annotation(facts, path, step, known)
     elif kind == "SampleCategorical":
         for value in sampled(step.instruction):
             if isinstance(value, int):
-                facts.add(
-                    f"{path}.choice", value, f"edit {edit} chooses {value}", f"decision {step.instruction.decision}"
-                )
-    elif kind in (
-        "ComputeInline",
-        "ReverseComputeInline",
-        "DecomposeReduction",
-        "Blockize",
-        "Tensorize",
-        "RFactor",
-        "ReIndex",
-        "StorageAlign",
-    ):
+                facts.add(f"{path}.choice", value, f"edit {edit} chooses {value}", f"decision {step.instruction.decision}")
+    elif kind in _AT_A_BLOCK:
+        at = f"{path}.{_AT_A_BLOCK[kind]}"
         for block in blocks[:1]:
-            facts.add(f"{path}.block", block.name, f"edit {edit}: {kind} of block {block.name}", f"inputs of {kind}")
+            facts.add(f"{at}.block", block.name, f"edit {edit}: {kind} of block {block.name}", f"inputs of {kind}")
         for loop in loops[:1]:
-            facts.add(f"{path}.loop", loop.name, f"edit {edit}: {kind} at loop {loop.name}", f"inputs of {kind}")
+            facts.add(f"{at}.loop", loop.name, f"edit {edit}: {kind} at loop {loop.name}", f"inputs of {kind}")
+        scope = step.instruction.attrs[-1] if step.instruction.attrs else None
+        if kind in ("CacheRead", "CacheWrite", "SetScope") and isinstance(scope, str):
+            facts.add(f"{at}.scope", scope, f"edit {edit} uses the storage scope {scope}", f"attributes of {kind}")
 
 
 def _of_split(facts: _Facts, path: str, step: Step) -> None:
     loop = step.loops()[0]
     given = [value if isinstance(value, int) else None for value in step.inputs[1:]]
-    at = f"{path}.{_segment(loop.name)}"
-    facts.add(f"{path}.loop", loop.name, f"edit {step.edit} splits loop {loop.name}", "inputs of Split")
+    at = f"{path}.split.{_segment(loop.name)}"
+    facts.add(f"{path}.split.loop", loop.name, f"edit {step.edit} splits loop {loop.name}", "inputs of Split")
+    facts.add(f"{at}.name", loop.name, f"edit {step.edit} takes loop {loop.name}", "inputs of Split")
+    facts.add(f"{at}.block", loop.block, f"loop {loop.name} is a loop of block {loop.block}", "the loop at Split")
     if loop.extent is None:
         return
     facts.add(

@@ -13,10 +13,14 @@ from littledragon.schemas.graph import Graph, Instruction
 
 @dataclass(frozen=True)
 class Loop:
-    """A loop as it is when an instruction takes it. `extent` is None where it is not constant."""
+    """A loop as it is when an instruction takes it. `extent` is None where it is not constant.
+
+    `block` is the first block in its body; the initialisation of a reduction does not count.
+    """
 
     name: str
     extent: int | None
+    block: str
 
 
 @dataclass(frozen=True)
@@ -89,13 +93,28 @@ def _seen(schedule: Any, value: Any) -> Loop | Block | int | str | None:
     if name == "LoopRV":
         loop = schedule.get(value)
         extent = loop.extent
-        return Loop(str(loop.loop_var.name), int(extent.value) if type(extent).__name__ == "IntImm" else None)
+        size = int(extent.value) if type(extent).__name__ == "IntImm" else None
+        return Loop(str(loop.loop_var.name), size, next(_blocks(loop.body), ""))
     if name == "SBlockRV":
         return Block(str(schedule.get(value).name_hint))
     if name in ("ExprRV", "Var", "IntImm"):
         number = schedule.get(value) if name != "IntImm" else value.value
         return int(number)
     return value if isinstance(value, int) else str(value)
+
+
+def _blocks(statement: Any) -> Iterator[str]:
+    """Names of the blocks in a statement, in order, those inside blocks left out."""
+    kind = type(statement).__name__
+    if kind == "SBlockRealize":
+        name = str(statement.block.name_hint)
+        if not name.endswith("_init"):
+            yield name
+    elif kind == "SeqStmt":
+        for child in statement.seq:
+            yield from _blocks(child)
+    elif hasattr(statement, "body"):
+        yield from _blocks(statement.body)
 
 
 def edits(steps: list[Step]) -> Iterator[tuple[str, list[Step]]]:
