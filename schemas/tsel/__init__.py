@@ -16,7 +16,19 @@ from littledragon.schemas.tsel._error import MAX_TEXT, TselError
 from littledragon.schemas.tsel._lower import TVM
 from littledragon.schemas.tsel._render import VERSION
 
-__all__ = ["MAX_TEXT", "TVM", "VERSION", "TselError", "canonical", "decode", "encode", "lift", "render", "spell"]
+__all__ = [
+    "MAX_TEXT",
+    "TVM",
+    "VERSION",
+    "TselError",
+    "canonical",
+    "decode",
+    "encode",
+    "kinds",
+    "lift",
+    "render",
+    "spell",
+]
 
 
 def canonical(trace: str) -> str:
@@ -27,6 +39,15 @@ def canonical(trace: str) -> str:
     """
     tree, version = _tree.parse(trace)
     return _tree.write(tree, version)
+
+
+def kinds(trace: str) -> list[str]:
+    """The kinds of a trace's instructions, in order.
+
+    Raises:
+        TselError: gate `parsed`.
+    """
+    return _lift.kinds(_tree.parse(trace)[0])
 
 
 def lift(trace: str) -> Graph:

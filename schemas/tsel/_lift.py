@@ -96,6 +96,19 @@ def _instructions(tree: Leaf) -> list[_Raw]:
     return raw
 
 
+def kinds(tree: Leaf) -> list[str]:
+    """The kinds of a trace's instructions.
+
+    Raises:
+        TselError: gate `parsed`: the tree is no trace.
+    """
+    parts = items(tree, "trace")
+    names = [items(entry, "instructions")[:1] for entry in items(parts[0], "instructions")] if parts else []
+    if not all(name and name[0][0] == "str" for name in names):
+        raise malformed("trace", "instructions", "an instruction begins with its kind")
+    return [str(name[0][1]) for name in names]
+
+
 def _cut(raw: list[_Raw]) -> list[tuple[int, int, str]]:
     """The edits as (start, end, kind), tiling the trace."""
     edits: list[tuple[int, int, str]] = []
