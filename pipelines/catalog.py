@@ -6,6 +6,7 @@ beside a run sees the run's progress. Paths in `catalog.duckdb` are absolute: af
 moved, any `dragon status` or `dragon query` on it writes the catalog anew.
 """
 
+import contextlib
 import re
 import threading
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from littledragon.pipelines.errors import UserError
-from littledragon.pipelines.files import disk_error, sync_directory, temporary
+from littledragon.pipelines.files import disk_error, disk_error_of, sync_directory, temporary
 from littledragon.schemas.gates import GATES, OK
 from littledragon.schemas.tables import BOOL, BY_NAME, FLOAT, INT, OUTCOMES, STRING, TABLES, Table
 
@@ -166,13 +167,14 @@ def write(path: Path) -> None:
             connection.execute("checkpoint")
         aside.replace(path / FILE)
         sync_directory(path)
-    except duckdb.IOException as error:
-        raise UserError(f"{path / FILE}: cannot be written: {' '.join(str(error).split())[:200]}") from error
+    except (duckdb.IOException, duckdb.FatalException) as error:
+        raise disk_error_of(path / FILE, error) from error
     except OSError as error:
         raise disk_error(path / FILE, error) from error
     finally:
-        for leftover in (aside, aside.with_name(aside.name + ".wal")):
-            leftover.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            for leftover in (aside, aside.with_name(aside.name + ".wal")):
+                leftover.unlink(missing_ok=True)
 
 
 def ask(path: Path, query: str, *, timeout_s: float) -> pa.Table:

@@ -61,8 +61,8 @@ def run_stage(
                 progress.ended(_commit(store, unit, answer, attempt))
                 tried.add(unit.id)
                 if len(tried) % SMALL_FILES == 0:
-                    store.compact(stage.NAME)
-        store.compact(stage.NAME)
+                    store.compact(stage.NAME, at_least=SMALL_FILES)
+        store.compact(stage.NAME, at_least=SMALL_FILES)
         if hasattr(stage, "finish"):
             progress.say("finishing")
             stage.finish(store, config)

@@ -5,11 +5,12 @@ answers back as they come". Items and answers are JSON-like; a stage crosses by 
 """
 
 import dataclasses
+import importlib.metadata
 import logging
 import os
+import signal
 import socket
 import tempfile
-import threading
 import time
 import traceback
 from collections.abc import Iterator
@@ -112,7 +113,8 @@ class Dask:
                     return
                 future, outcome = next(waiting)
                 id, since = pending.pop(future)
-                yield _answer(outcome) if future.status == "finished" else _lost(id, since, outcome)
+                # Not the future's state: it may already be lost again, with its worker, once its answer is here.
+                yield _answer(outcome) if isinstance(outcome, dict) else _lost(id, since, outcome)
                 future.release()
         finally:
             for future in pending:
@@ -120,7 +122,7 @@ class Dask:
 
     def _window(self) -> int:
         threads = sum(worker["nthreads"] for worker in self.client.scheduler_info(n_workers=-1)["workers"].values())
-        return max(2, 2 * threads)
+        return max(2, 2 * int(threads))
 
 
 def _take(items: Iterator[tuple[str, Payload]], count: int) -> Iterator[tuple[str, Payload]]:
@@ -132,10 +134,22 @@ def _take(items: Iterator[tuple[str, Payload]], count: int) -> Iterator[tuple[st
 
 
 def _lost(id: str, since: float, outcome: Any) -> Answer:
-    """The answer for an item whose worker died with it, or could not even begin."""
-    error = outcome[1] if isinstance(outcome, tuple) else outcome
-    kind = "crashed" if type(error).__name__ == "KilledWorker" else "raised"
-    result = Result(state="failed", reason=kind, detail=f"{type(error).__name__}: {str(error)[:2000]}")
+    """The answer for an item whose worker died with it.
+
+    Raises:
+        UserError: it is the cluster that failed, not the item; the item stays undone.
+    """
+    if not isinstance(outcome, tuple):  # cancelled
+        raise UserError("the Dask scheduler is gone: start it and its workers, then run the same command again")
+    error = outcome[1]
+    kind, said = type(error).__name__, " ".join(str(error).split())[:2000]
+    if kind in ("NoValidWorkerError", "NoWorkerError"):
+        raise UserError(
+            "the Dask scheduler has had no worker for too long: start workers and run the same command again"
+        )
+    crashed = kind == "KilledWorker"
+    detail = f"its worker died {_TRIES} times or more" if crashed else f"{kind}: {said}"
+    result = Result(state="failed", reason="crashed" if crashed else "raised", detail=detail)
     return Answer(id, result, _now(), time.monotonic() - since, "")
 
 
@@ -202,20 +216,23 @@ def _remote(address: str) -> Iterator[Any]:
     with client:
         try:
             client.wait_for_workers(1, timeout=NO_WORKERS_S)
-            client.submit(os.getpid, pure=False).result(timeout=NO_WORKERS_S)
-            client.submit(stage, "workloads", pure=False)
+            theirs = client.submit(installed, pure=False).result(timeout=NO_WORKERS_S)
         except TimeoutError:
             raise UserError(f"{address}: the scheduler has no worker: start one with `dask worker {address}`") from None
+        except (ImportError, AttributeError) as error:
+            raise UserError(f"{address}: littledragon is not installed where the workers run ({error})") from None
+        if theirs != installed():
+            raise UserError(
+                f"{address}: the workers have littledragon {theirs}, this is {installed()}: install one version"
+            )
         yield client
 
 
+def installed() -> str:
+    """The version of littledragon where this is called."""
+    return importlib.metadata.version("littledragon")
+
+
 def dask_setup(worker: Any) -> None:
-    """Dask calls this in each new worker of this machine: it dies with the driver, however that dies."""
-    parent = os.getppid()
-
-    def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(0.5)
-        os._exit(1)
-
-    threading.Thread(target=watch, name="parent watch", daemon=True).start()
+    """Dask calls this in each new worker of this machine: Ctrl-C is for the driver, which then ends its workers."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)

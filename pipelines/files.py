@@ -30,6 +30,13 @@ def disk_error(path: Path, error: OSError) -> UserError:
     return UserError(f"{path}: {advice}")
 
 
+def disk_error_of(path: Path, error: Exception) -> UserError:
+    """The same from a library that gives the operating system's words, but not its number."""
+    said = " ".join(str(error).split())
+    number = next((code for code in _ADVICE if os.strerror(code) in said), None)
+    return disk_error(path, OSError(number, said) if number else OSError(said[:200]))
+
+
 def is_temporary(name: str) -> bool:
     """Whether a file of this name is one that `replace` was writing when it was killed."""
     return name.startswith(".") and name.endswith((".tmp", ".tmp.wal"))

@@ -28,7 +28,7 @@ from littledragon.schemas.tables import BY_NAME, OUTCOMES, TABLES
 FORMAT = 1
 STAGES = tuple(dict.fromkeys(table.stage for table in TABLES if table.stage != "*"))
 SMALL_FILES = 512
-"""A stage with more files of one unit than this is compacted."""
+"""A stage with so many files of one unit is compacted."""
 
 _UNIT = re.compile(r"[0-9a-f]{16}")
 _OUTCOME_COLUMNS = [f"{OUTCOMES.name}.{name}" for name in ("unit_id", "state", "reason", "attempt")]
@@ -143,14 +143,14 @@ class Store:
         except (UserError, FileNotFoundError):
             return False
 
-    def compact(self, stage: str, *, more_than: int = SMALL_FILES) -> int:
-        """Gather the files of one unit in one larger file, when there are more of them than this; how many there were.
+    def compact(self, stage: str, *, at_least: int = SMALL_FILES) -> int:
+        """Gather the files of one unit in one larger file, when there are so many of them; how many there were.
 
         Killed at any point, no unit is lost: the small files go once the large one is on the disk, and a unit
         that stands in both counts once.
         """
         small = [path for path in self.files(stage) if _UNIT.fullmatch(path.stem)]
-        if len(small) <= more_than:
+        if len(small) < max(at_least, 1):
             return 0
         self._gather(stage, small, lambda _: True)
         return len(small)

@@ -5,12 +5,15 @@ from pathlib import Path
 
 import toystage
 
+from littledragon.pipelines import driver
 from littledragon.pipelines.config import load
 from littledragon.pipelines.driver import run_stage
 from littledragon.pipelines.errors import UserError
 from littledragon.pipelines.executor import executor
 from littledragon.pipelines.lease import acquire
 from littledragon.pipelines.store import Store
+
+driver.SMALL_FILES = 5  # compact often, so that kills meet it
 
 
 def main() -> int:
