@@ -23,8 +23,22 @@ _AHEAD: Final = ("lookup", "sample")
 _COOPERATIVE: Final = "meta_schedule.cooperative_fetch"
 
 _GOES_ON: Final[dict[str, dict[str, str]]] = {
-    "split": {"Split": "split", "Reorder": "split", "Blockize": "tensorize", "Bind": "bind", "Vectorize": "bind"},
-    "fuse": {"Fuse": "fuse", "Bind": "bind", "Parallel": "bind", "Vectorize": "bind", "Unroll": "bind"},
+    "split": {
+        "Split": "split",
+        "Reorder": "split",
+        "Blockize": "tensorize",
+        "Bind": "bind",
+        "Vectorize": "bind",
+        "Parallel": "bind",
+    },
+    "fuse": {
+        "Fuse": "fuse",
+        "Split": "fuse",
+        "Bind": "bind",
+        "Parallel": "bind",
+        "Vectorize": "bind",
+        "Unroll": "bind",
+    },
     "bind": {"Fuse": "bind", "Bind": "bind", "Parallel": "bind", "Vectorize": "bind", "Unroll": "bind"},
     "inline": {"ComputeInline": "inline", "ReverseComputeInline": "inline"},
     "layout": {"ReIndex": "layout", "TransformLayout": "layout", "TransformBlockLayout": "layout"},
@@ -33,6 +47,12 @@ _GOES_ON: Final[dict[str, dict[str, str]]] = {
     "tensorize": {"Tensorize": "tensorize"},
 }
 """What follows an edit's kind and still belongs to it, and the kind that the edit then has."""
+
+_SAME: Final = (
+    *(("cache", "ComputeAt"), ("cache", "ReverseComputeAt"), ("cache", "Fuse"), ("cache", "SetScope")),
+    *(("fuse", "Split"), ("fuse", "Reorder"), ("split", "Reorder")),
+)
+"""What belongs to the edit only where it goes on with a block or loop of that edit."""
 
 
 @dataclass(frozen=True)
@@ -165,7 +185,7 @@ def _goes_on(kind: str, edit: list[_Raw], more: list[_Raw]) -> str | None:
         return _annotation(kind, edit, last)
     if kind == "annotate" and last.kind in ("Tensorize", "Split") and edit[-1].kind == "Unannotate":
         return "tensorize" if last.kind == "Tensorize" else "split"
-    if kind == "cache" and last.kind in ("ComputeAt", "ReverseComputeAt") and not _made(edit, last.inputs[:1]):
+    if (kind, last.kind) in _SAME and not _made(edit, last.inputs[:1]):
         return None
     return _GOES_ON.get(kind, {}).get(last.kind)
 
@@ -181,6 +201,8 @@ def _annotation(kind: str, edit: list[_Raw], last: _Raw) -> str | None:
     if not _made(edit, last.inputs[:1]):
         return None
     if kind in ("annotate", "reduction"):
+        return kind
+    if kind in ("bind", "fuse") and str(key).startswith("pragma_"):
         return kind
     if kind in ("cache", "fuse") and key == _COOPERATIVE:
         return "cache"

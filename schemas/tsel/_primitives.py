@@ -70,7 +70,7 @@ _STORAGE = Slot("storage_scope", "str", pattern=_SCOPE)
 _KEEP_UNIT = Slot("preserve_unit", "flag")
 _POSITION = Slot("index", "int", low=-2)
 _KEY = Slot("key", "str", pattern=_NAME)
-_N = Slot("n", "int", low=1, high=64)
+_N = Slot("n", "int", low=2, high=64)
 
 PRIMITIVES: Final[dict[str, Primitive]] = {
     # sampling

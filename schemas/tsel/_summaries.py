@@ -87,6 +87,7 @@ def _output(instruction: Instruction, i: int, names: Names) -> str:
         "ReIndex": f"the reindexed copy for {base}",
         "Blockize": f"the tile of {block}",
         "DecomposeReduction": f"the initialisation of {block}",
+        "SampleComputeLocation": f"the place drawn for {block}",
         "RFactor": f"the partial reduction of {block}",
         "GetProducers": f"the producer of {block}",
         "GetConsumers": f"the consumer of {block}",

@@ -1,0 +1,77 @@
+"""`dragon tsel check FILE` and `dragon tsel apply FILE`: one label's text, read from a file."""
+
+from pathlib import Path
+from typing import Any
+
+from littledragon.compiler import children
+from littledragon.pipelines.errors import UserError
+from littledragon.schemas import tsel
+from littledragon.schemas.graph import Decoded
+
+APPLY_DEADLINE_S = 120.0
+"""For the start of a child, TVM's import and the replay."""
+
+
+def check(path: Path) -> str:
+    """Whether a file holds a well-formed graph, in one line.
+
+    Raises:
+        UserError: it cannot be read, or breaks a rule; the text says where, what and which rule.
+    """
+    decoded = _decode(path)
+    graph = decoded.graph
+    instructions = sum(len(edit.instructions) for edit in graph.edits)
+    explained = len(graph.evidence) + len(graph.analyses) + len(graph.effects)
+    return (
+        f"{path}: well-formed {tsel.VERSION}, {_count(len(graph.edits), 'edit')}, "
+        f"{_count(instructions, 'instruction')}, {_count(len(graph.maps), 'index map')}, "
+        f"{_count(explained, 'explanation')}"
+    )
+
+
+def apply(path: Path, workload_module_json: str, target: dict[str, Any]) -> dict[str, Any]:
+    """Apply a file's edits to a workload, in a child process.
+
+    Args:
+        path: a label's text.
+        workload_module_json: M0, as `tvm.ir.save_json`.
+        target: the TVM target.
+
+    Returns:
+        What `compiler.traces.apply` says: `failed` is the first gate that refused the edits, or None.
+
+    Raises:
+        UserError: the file cannot be read or breaks a rule, or the child died or was late.
+    """
+    _decode(path)
+    try:
+        answer: dict[str, Any] = children.once(
+            "littledragon.compiler.traces:apply",
+            deadline_s=APPLY_DEADLINE_S,
+            module=workload_module_json,
+            text=_read(path).decode(),
+            target=target,
+        )
+    except children.ChildError as error:
+        raise UserError(f"{path}: applying it ended the compiler: {error}") from None
+    return answer
+
+
+def _decode(path: Path) -> Decoded:
+    try:
+        return tsel.decode(_read(path))
+    except tsel.TselError as error:
+        raise UserError(f"{path}: {error}; gate {error.gate}") from None
+
+
+def _read(path: Path) -> bytes:
+    """The file, but not more of it than a label may hold and one byte."""
+    try:
+        with path.open("rb") as file:
+            return file.read(tsel.MAX_TEXT + 1)
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror}") from None
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
