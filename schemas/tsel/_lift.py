@@ -185,9 +185,14 @@ def _goes_on(kind: str, edit: list[_Raw], more: list[_Raw]) -> str | None:
         return _annotation(kind, edit, last)
     if kind == "annotate" and last.kind in ("Tensorize", "Split") and edit[-1].kind == "Unannotate":
         return "tensorize" if last.kind == "Tensorize" else "split"
-    if (kind, last.kind) in _SAME and not _made(edit, last.inputs[:1]):
+    if (kind, last.kind) in _SAME and not _made([*edit, *_from(edit, more)], last.inputs):
         return None
     return _GOES_ON.get(kind, {}).get(last.kind)
+
+
+def _from(edit: list[_Raw], more: list[_Raw]) -> list[_Raw]:
+    """The look-ups in `more` that start from a block or loop of the edit."""
+    return [look for look in more[:-1] if _made(edit, look.inputs)]
 
 
 def _made(edit: list[_Raw], targets: tuple[Leaf, ...]) -> bool:
