@@ -22,8 +22,8 @@ _LIMITS: Final = (
     ("num-cores", "cores", "the target has {} cores"),
     ("arch", "arch", "the target's architecture is {}"),
     ("mcpu", "mcpu", "the target's instruction set is {}"),
-    ("max_threads_per_block", "max_threads_per_block", "a thread block has at most {} threads"),
-    ("max_shared_memory_per_block", "max_shared_memory_per_block", "a thread block has at most {} bytes of shared memory"),
+    ("max_threads_per_block", "threads_per_block", "a thread block has at most {} threads"),
+    ("max_shared_memory_per_block", "shared_bytes_per_block", "a thread block has at most {} bytes of shared memory"),
     ("thread_warp_size", "warp", "a warp has {} threads"),
 )  # fmt: skip
 
@@ -271,7 +271,9 @@ def _of_step(facts: _Facts, path: str, step: Step, known: dict[str, Any]) -> Non
         if len(extents) == len(loops):
             text, total = f"the fused loops have extents {_listed(extents)}", math.prod(extents)
             facts.add(f"{path}.fuse.extents", extents, text, "inputs of Fuse")
-            facts.add(f"{path}.fuse.extent", total, f"the fused loop has extent {total}", f"{edit} Fuse: {_times(extents)}")
+            facts.add(
+                f"{path}.fuse.extent", total, f"the fused loop has extent {total}", f"{edit} Fuse: {_times(extents)}"
+            )
     elif kind in ("Parallel", "Vectorize", "Unroll") and loops:
         _of_loop(facts, f"{path}.{kind.lower()}", f"edit {edit}: {kind} of", loops[0])
     elif kind == "Bind" and loops:
@@ -280,13 +282,17 @@ def _of_step(facts: _Facts, path: str, step: Step, known: dict[str, Any]) -> Non
         _of_loop(facts, f"{path}.bind", f"edit {edit}: {tag} runs over", loops[0])
     elif kind == "Reorder" and loops:
         names = [loop.name for loop in loops]
-        facts.add(f"{path}.reorder.loops", names, f"edit {edit} orders the loops {', '.join(names)}", "inputs of Reorder")
+        facts.add(
+            f"{path}.reorder.loops", names, f"edit {edit} orders the loops {', '.join(names)}", "inputs of Reorder"
+        )
     elif kind == "Annotate":
         _of_annotation(facts, path, step, known)
     elif kind == "SampleCategorical":
         for value in sampled(step.instruction):
             if isinstance(value, int):
-                facts.add(f"{path}.choice", value, f"edit {edit} chooses {value}", f"decision {step.instruction.decision}")
+                facts.add(
+                    f"{path}.choice", value, f"edit {edit} chooses {value}", f"decision {step.instruction.decision}"
+                )
     elif kind in _AT_A_BLOCK:
         at = f"{path}.{_AT_A_BLOCK[kind]}"
         for block in blocks[:1]:

@@ -62,6 +62,7 @@ REASONS: Final[dict[str, tuple[str, ...]]] = {
         "below_margin",  # no gain beyond the margin
         "no_anchor",  # the workload was set aside by verify
         "enough_pairs",  # refining: a pair in this band was already chosen
+        "no_trace",  # refining: the default schedule of a CPU has no trace, so it is no parent
     ),
     "teach": (
         "invalid_reply",  # the teacher's reply stayed malformed or unverifiable after all re-asks

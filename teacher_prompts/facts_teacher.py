@@ -81,7 +81,10 @@ class _Writer:
         blocks = [p.split(".")[2] for p in self.values if p.startswith("in.block.") and p.endswith(".iterations")]
         if not blocks:
             raise ValueError("facts: no block of M0")
-        return max(blocks, key=lambda b: (self.values.get(f"in.block.{b}.reduction", 0) > 0, self.values[f"in.block.{b}.iterations"]))
+        return max(
+            blocks,
+            key=lambda b: (self.values.get(f"in.block.{b}.reduction", 0) > 0, self.values[f"in.block.{b}.iterations"]),
+        )
 
     def has(self, *paths: str) -> bool:
         return all(path in self.values for path in paths)
@@ -204,7 +207,9 @@ def _placement(writer: _Writer) -> None:
             loop = str(writer.values.get(at, ""))
             producers = writer.values.get(f"{own}.producers", [])
             if producers and loop:
-                writer.analysis("compute_at", [f"{own}.producers"], [edit], block=block, producer=producers[0], loop=loop)
+                writer.analysis(
+                    "compute_at", [f"{own}.producers"], [edit], block=block, producer=producers[0], loop=loop
+                )
             elif loop:
                 rests = [f"{own}.iterations", f"in.block.{writer.main}.iterations"]
                 writer.analysis("compute_at_plain", rests, [edit], block=block, loop=loop)
@@ -248,7 +253,7 @@ def _loops(writer: _Writer) -> None:
         edits = writer.doing("bind")
         if writer.has("out.grid", "out.threads_per_block"):
             slots = {"grid": writer.cite("out.grid"), "threads": writer.cite("out.threads_per_block")}
-            writer.analysis("bind", ["in.target.max_threads_per_block", *longest], edits, **slots)
+            writer.analysis("bind", ["in.target.threads_per_block", *longest], edits, **slots)
         else:
             writer.analysis("bind_loose", longest, edits)
     elif writer.has("in.target.cores"):
@@ -324,7 +329,11 @@ def _effect(writer: _Writer, sentence: str, edits: list[str]) -> None:
 def _summary(writer: _Writer, edit: Edit) -> str:
     """The summary of an edit: a sentence for each kind of thing that its facts tell, four at most."""
     kinds = {i.kind for i in edit.instructions}
-    sentences = [*_split_sentences(writer, edit.id), *_loop_sentences(writer, edit.id), *_block_sentences(writer, edit.id)]
+    sentences = [
+        *_split_sentences(writer, edit.id),
+        *_loop_sentences(writer, edit.id),
+        *_block_sentences(writer, edit.id),
+    ]
     sentences += _marks(writer, edit.id)
     if "Unannotate" in kinds:
         sentences.append(writer.say("edit_unmark"))
@@ -338,7 +347,10 @@ def _split_sentences(writer: _Writer, edit: str) -> list[str]:
     for path in writer.values:
         if path.startswith(f"out.{edit}.split.") and path.endswith(".factors"):
             base = path.rsplit(".", 1)[0]
-            slots = {name: str(writer.values.get(f"{base}.{key}", "")) for name, key in (("loop", "name"), ("block", "block"))}
+            slots = {
+                name: str(writer.values.get(f"{base}.{key}", ""))
+                for name, key in (("loop", "name"), ("block", "block"))
+            }
             extent, factors = writer.cite(f"{base}.extent"), writer.value(path)
             found.append(writer.say("edit_split", extent=extent, product=product(factors), **slots))
     if not found:
@@ -352,7 +364,9 @@ def _loop_sentences(writer: _Writer, edit: str) -> list[str]:
         names = " and ".join(writer.value(path))
         extents = writer.values.get(f"out.{edit}.fuse.extents{suffix}")
         found.append(
-            writer.say("edit_fuse", loops=names, product=product(extents)) if extents else writer.say("edit_fuse_bare", loops=names)
+            writer.say("edit_fuse", loops=names, product=product(extents))
+            if extents
+            else writer.say("edit_fuse_bare", loops=names)
         )
     for what in ("parallel", "vectorize", "unroll", "bind"):
         for path, suffix in writer.parts(edit, what, "loop"):

@@ -27,7 +27,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Explanation:
-    """Everything of a label but its payload. `summaries` are by the edit's id; an edit that is missing keeps its own."""
+    """Everything of a label but its payload. `summaries` go by the edit's id; an edit that is missing keeps its own."""
 
     evidence: tuple[Evidence, ...]
     analyses: tuple[Analysis, ...]

@@ -1,9 +1,9 @@
 """A model's reply, read as hostile input: a JSON object of bounded size, depth and counts, and nothing else.
 
-    {"evidence": [{"id": "e1", "cite": "in.…"}, …],       its text is looked up, so it cannot be misquoted
-     "analyses": [{"id": "a1", "text": "…", "supported_by": ["e1"], "motivates": ["t0"]}, …],
-     "summaries": {"t0": "…", …},
-     "effects": [{"id": "p1", "text": "…", "predicted_by": ["t0"]}, …]}
+{"evidence": [{"id": "e1", "cite": "in.…"}, …],       its text is looked up, so it cannot be misquoted
+ "analyses": [{"id": "a1", "text": "…", "supported_by": ["e1"], "motivates": ["t0"]}, …],
+ "summaries": {"t0": "…", …},
+ "effects": [{"id": "p1", "text": "…", "predicted_by": ["t0"]}, …]}
 """
 
 import json
@@ -24,7 +24,9 @@ MAX_EDGES: Final = 64
 """Edges of one node."""
 
 _FENCE = re.compile(r"\A\s*```(?:json)?\s*\n(.*)\n\s*```\s*\Z", re.DOTALL)
-_SPELLING = str.maketrans({"‐": "-", "‑": "-", "‒": "-", "―": "—", "⋅": "*", "∗": "*", "⁄": "/", "∕": "/", "\t": " ", "\r": " "})
+_SPELLING = str.maketrans(
+    {"‐": "-", "‑": "-", "‒": "-", "―": "—", "⋅": "*", "∗": "*", "⁄": "/", "∕": "/", "\t": " ", "\r": " "}
+)
 
 
 class InvalidReply(Exception):
@@ -56,9 +58,11 @@ def parse(text: str, request: Request) -> Explanation:
         effects.append(Effect(_id(item, "p", f"effects[{i}]"), _text(item["text"], f"effects[{i}].text")))
         edges += _edges(item, "predicted_by", "predicts", effects[-1].id, edits)
     for name, nodes in (("evidence", evidence), ("analyses", analyses), ("effects", effects)):
-        if len({node.id for node in nodes}) != len(nodes):  # type: ignore[attr-defined]
+        if len({node.id for node in nodes}) != len(nodes):
             raise InvalidReply(f"{name}: an id stands twice")
-    return Explanation(tuple(evidence), tuple(analyses), _summaries(reply["summaries"], edits), tuple(effects), tuple(edges))
+    return Explanation(
+        tuple(evidence), tuple(analyses), _summaries(reply["summaries"], edits), tuple(effects), tuple(edges)
+    )
 
 
 def _object(text: str) -> dict[str, Any]:
@@ -69,7 +73,9 @@ def _object(text: str) -> dict[str, Any]:
     if _depth(body) > MAX_DEPTH:
         raise InvalidReply(f"the reply is nested deeper than {MAX_DEPTH}")
     try:
-        reply = json.loads(body, object_pairs_hook=_once, parse_constant=_refuse, parse_int=_number, parse_float=_number)
+        reply = json.loads(
+            body, object_pairs_hook=_once, parse_constant=_refuse, parse_int=_number, parse_float=_number
+        )
     except InvalidReply:
         raise
     except (ValueError, RecursionError) as error:
@@ -157,7 +163,8 @@ def _edges(item: Mapping[str, Any], key: str, kind: EdgeKind, node: str, known: 
 
 
 def _summaries(value: Any, edits: set[str]) -> dict[str, str]:
-    if not isinstance(value, Mapping) or set(value) != edits:
-        missing = sorted(edits - set(value)) if isinstance(value, Mapping) else sorted(edits)
-        raise InvalidReply(f"summaries is an object with one text for each edit; missing: {', '.join(missing[:20]) or 'none, but unknown ones are there'}")
+    given = set(value) if isinstance(value, Mapping) else set()
+    if given != edits:
+        missing = ", ".join(sorted(edits - given)[:20]) or "none, but unknown ones are there"
+        raise InvalidReply(f"summaries is an object with one text for each edit; missing: {missing}")
     return {edit: _text(text, f"summaries.{edit}") for edit, text in value.items()}

@@ -3,6 +3,7 @@
 Numbers are rational, so nothing is rounded. The parser is our own and small: no `eval`, bounded sizes.
 """
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -33,11 +34,11 @@ class Statement:
 _WORD_OPERATORS: Final = {"times": "*", "plus": "+", "minus": "-", "mod": "%", "modulo": "%", "over": "/"}
 _BY: Final = {"multiplied": "*", "divided": "/"}
 _EQUAL_WORDS: Final = ("equals", "equal", "is", "are", "gives", "give", "giving", "makes", "make", "yields", "yield")
-_FILLERS: Final = frozenset(
-    "byte bytes bit bits kib mib element elements iteration iterations trip trips thread threads block blocks "
-    "tile tiles lane lanes row rows column columns value values step steps loop loops point points operation "
-    "operations flop flops instruction instructions factor factors".split()
+_FILLERS: Final = re.compile(
+    r"(?:bytes?|bits?|kib|mib|elements?|iterations?|trips?|threads?|blocks?|tiles?|lanes?|rows?|columns?|values?|steps?|"
+    r"loops?|points?|operations?|flops?|instructions?|factors?)"
 )
+"""Words for what is counted; after a number they do not part it from the sign that follows."""
 _TESTS: Final[dict[str, Callable[[Fraction, Fraction], bool]]] = {
     "=": lambda a, b: a == b,
     "==": lambda a, b: a == b,
@@ -77,7 +78,7 @@ def _signs(tokens: Sequence[Token], lookup: Lookup) -> list[Token]:
         token = tokens[i]
         word = token.text.lower() if token.kind == "word" else ""
         before = bool(out) and (_operand(out[-1], lookup) or out[-1].kind == "close")
-        after = [t for t in tokens[i + 1 : i + 3]]
+        after = list(tokens[i + 1 : i + 3])
         if before and word in _WORD_OPERATORS and after and _starts(after[0], lookup):
             out.append(Token("operator", _WORD_OPERATORS[word], token.start))
         elif before and word in _BY and len(after) == 2 and after[0].text == "by" and _starts(after[1], lookup):
@@ -86,7 +87,7 @@ def _signs(tokens: Sequence[Token], lookup: Lookup) -> list[Token]:
         elif before and word in _EQUAL_WORDS and after and _equates(out, word, after, lookup):
             out.append(Token("compare", "=", token.start))
             i += after[0].text == "to"
-        elif before and word in _FILLERS and after and after[0].kind in ("operator", "compare"):
+        elif before and _FILLERS.fullmatch(word) and after and after[0].kind in ("operator", "compare"):
             pass
         else:
             out.append(token)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from littledragon.compiler.deeds import deeds, values
-from littledragon.schemas.graph import Edit, Graph
+from littledragon.schemas.graph import Analysis, Edit, Effect, Graph
 from littledragon.validators._prose import Token, skeleton
 
 _LEXICON: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
@@ -26,7 +26,8 @@ _LEXICON: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
     (r"\bcache[- ]?read|\bread[- ]cache", ("cache_read",)),
     (r"\bcache[- ]?write|\bwrite[- ]cache", ("cache_write",)),
     (r"\bcach(?:ed|ing)\b|\bcaches (?:the|a|an|its|each|every|input|output|operand|block|buffer|tile)\b"
-     r"|\bcache (?:stage|buffer|cop|block)|\bstag(?:ed|ing)\b|\bcopied into\b|\bcop(?:y|ies) (?:\S+ ){0,4}?into\b", ("cache",)),
+     r"|\bcache (?:stage|buffer|cop|block)|\bstag(?:ed|ing)\b|\bcopied into\b|\bcop(?:y|ies) (?:\S+ ){0,4}?into\b",
+     ("cache",)),
     (r"\bcompute[- ]?at\b|\bcomputed at\b|\breverse[-_ ]compute", ("compute_at",)),
     (r"\bdecompos", ("decompose", "decompose_padding")),
     (r"\brfactor|\br-factor|\bfactori[sz]es? (?:\S+ ){0,3}?reduction", ("rfactor",)),
@@ -39,7 +40,8 @@ _LEXICON: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
     (r"\bshared[- ]memory|\bshared scope|\bscratch-?pad|\bshared buffer", ("shared",)),
     (r"\blocal (?:memory|scope|buffer|stage)", ("local",)),
     (r"\bstorage[- ]align|\bbank[- ]conflict", ("storage_align",)),
-    (r"\blayout (?:transform|rewrit|chang)|\b(?:transform|rewrit|chang)\w* (?:\S+ ){0,4}?layout|\bre-?pack", ("layout",)),
+    (r"\blayout (?:transform|rewrit|chang)|\b(?:transform|rewrit|chang)\w* (?:\S+ ){0,4}?layout|\bre-?pack",
+     ("layout",)),
     (r"\bre-?index", ("reindex",)),
     (r"\bblocki[sz]", ("blockize", "bind")),
     (r"\bcooperative", ("cooperative_fetch",)),
@@ -62,7 +64,7 @@ PRIOR_DEEDS: Final = "in.prior.deeds"
 
 @dataclass(frozen=True)
 class Scope:
-    """What a node's claims are tested on: the deeds (and asks) of an edit or of the whole payload, and those of graph A."""
+    """What a node's claims are tested on: the deeds (and asks) of an edit or of the payload, and those of graph A."""
 
     done: frozenset[str]
     prior: frozenset[str] | None
@@ -125,9 +127,14 @@ def names(graph: Graph, facts: Iterable[Mapping[str, Any]]) -> frozenset[str]:
             found.update((instruction.kind.lower(), re.sub(r"(?<!^)(?=[A-Z])", "_", instruction.kind).lower()))
             for leaf in _leaves([instruction.inputs, instruction.attrs]):
                 found.update(n.lower() for n in _NAME.findall(leaf))
-    for node in (*graph.evidence, *graph.analyses, *graph.effects):
-        found.add(node.id.lower())
+    found.update(e.id for e in graph.evidence)
+    found.update(n.id for n in explained(graph))
     return frozenset(found)
+
+
+def explained(graph: Graph) -> tuple[Analysis | Effect, ...]:
+    """The nodes of a graph that hold prose, its edits left out."""
+    return (*graph.analyses, *graph.effects)
 
 
 def _leaves(value: Any) -> Iterable[str]:
@@ -155,7 +162,7 @@ _KIND_OF = re.compile(
 
 
 def wrong_kinds(text: str, kinds: Mapping[str, frozenset[str]]) -> tuple[int, list[str]]:
-    """Claims that a loop is spatial or a reduction: how many there are, and those that no loop of that name bears out."""
+    """Claims that a loop is spatial or a reduction: how many there are, and those that no such loop bears out."""
     count, false = 0, []
     for match in _KIND_OF.finditer(text):
         kind, name = match.group(1) or match.group(4), match.group(2) or match.group(3)

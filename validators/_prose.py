@@ -149,7 +149,7 @@ def _citation(text: str, place: int) -> tuple[Token | None, int]:
     """The citation that starts here, or None where the bracket is only a bracket; and the next place."""
     match = _CITE.match(text, place)
     if match is None:
-        inside = text[place + 1 : place + 80].split("]")[0]
+        inside = text[place + 1 : place + 80].split("]", maxsplit=1)[0]
         if re.search(r"[A-Za-z_]", inside):
             raise BadCitation(f"'[{inside}]' is not a citation: write [path=value] with a path of in.… or out.…")
         return Token("mark", "[", place), place + 1

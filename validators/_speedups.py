@@ -10,58 +10,86 @@ from typing import Final
 
 from littledragon.validators._prose import joined, skeleton
 
-_NUMBER = (
+_NUMBER: Final = (
     r"(?:\d[\d.,/]*|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|twenty|thirty|forty|fifty|sixty|"
     r"seventy|eighty|ninety|hundred|thousand|several|many|half|twice|a few|dozens?)"
 )
-_GAIN = r"(?:speed|performance|throughput|efficiency|gain|improvement|win|boost|faster|quicker|better|fast|quick)"
-_TIME = r"(?:time|times|duration|runtime|run-time|latency|latencies|cost|cycles)"
+_GAIN: Final = (
+    r"(?:speed|performance|throughput|efficiency|gain|improvement|win|boost|faster|quicker|better|fast|quick)"
+)
+_TIME: Final = r"(?:latency|latencies|runtime|run-time|time|times|duration)"
+_LESS: Final = r"(?:shorter|lower|less|reduced|smaller|better|improved|shortened|minimal|lowest|shortest)"
+_CUT: Final = r"(?:sav|cut|reduc|halv|shorten|lower|shav|decreas|minimi|trim|slash|drop|improv)\w*"
+_SEEN: Final = r"(?:observ|saw|see|found|find|record|show|prov|confirm|demonstrat)"
+_REACH: Final = (
+    r"(?:achiev|deliver|reach|meet|met|obtain|attain|reali[sz]|provid|guarant|promis|ensur|secur|fulfil|satisf|hit|"
+    r"land|yield|fall)"
+)
+_THING: Final = r"(?:known|possible|ever|schedule|kernel|candidate|variant|version|found)"
 
-_RULES: Final[tuple[tuple[str, str], ...]] = (
-    (r"\bspeed[\s-]*(?:s|ed|ing)?[\s-]*(?:it|this|the \w+|things|execution|\w+)?[\s-]*up", "a speed-up"),
-    (r"\bup[\s-]*speed|\bsped\b|\bspeedier\b|\bspeediest\b|\bspeeds\b|\bspeeding\b", "a speed-up"),
-    (r"\bfast(?:er|est)\b|\bquick(?:er|est)\b|\bswift(?:er|est)\b|\brapid(?:er|est)\b|\bsnappier\b", "faster"),
-    (r"\bslow(?:er|est|ed|s|down|downs)?\b|\bslow[\s-]down", "slower"),
-    (r"\bas (?:fast|quick|quickly|slow|performant)\b|\bfast as\b", "a comparison of speed"),
-    (r"\baccelerat(?:e|es|ed|ing|ion)\b|\bturbo", "an acceleration"),
-    (r"\boutperform|\bout-perform|\boutpac|\bbeats?\b|\bsurpass|\bwins? over\b", "a comparison of speed"),
-    (r"\b(?:more|most|highest|best|better|top|peak)[\s-]perform", "a comparison of speed"),
-    (rf"\bperformance (?:gains?|improvements?|boosts?|wins?|increases?|uplift|is (?:better|higher|improved))", "a gain"),
-    (r"\b(?:gain|improv|boost|increas|rais|lift|enhanc|doubl|tripl)\w* (?:\w+ ){0,3}?(?:performance|speed)\b", "a gain"),
-    (r"\b(?:performance|speed|throughput) (?:\w+ ){0,3}?(?:doubl|tripl|quadrupl|improv|increas|ris|rose|gain)", "a gain"),
-    (rf"{_NUMBER}[\s-]*(?:x|×|times|fold)[\s-]*(?:\w+ ){{0,2}}?{_GAIN}\b", "a factor"),
-    (rf"\b{_GAIN}s?\b (?:\w+ ){{0,2}}?(?:by|of|to) (?:\w+ ){{0,3}}?{_NUMBER}", "a gain by a number"),
-    (rf"\b(?:twice|double|triple|thrice|half|quarter) (?:\w+ ){{0,3}}?(?:speed|performance|throughput|{_TIME})\b", "a factor"),
-    (rf"{_NUMBER}[\s-]*(?:%|percent|per cent|pct|percentage points?)", "a percentage"),
-    (r"\b(?:percent|per cent|percentage)\b", "a percentage"),
-    (r"\bfold\b|\w+fold (?:gain|improvement|increase|reduction|decrease|drop)", "a factor"),
-    (r"\borders? of magnitude\b|\bfactor of (?:\w+ )?(?:improvement|gain|speed)", "a factor"),
-    (rf"{_NUMBER}\s*(?:us|usec|ms|msec|ns|nsec|microsec\w*|millisec\w*|nanosec\w*|sec|secs|seconds?|minutes?)\b", "a time"),
-    (r"\b(?:micro|milli|nano)[\s-]?seconds?\b|\bseconds\b|\busecs?\b|\bmsecs?\b", "a time"),
-    (r"\b(?:[kmgtp]|giga|tera|peta|mega)?flop/?s\b(?=\s*(?:/|per|rate|achiev|reach))", "a rate"),
-    (r"\b(?:[gtp]|giga|tera|peta)flops?(?:/s)?\b|\bflops?/s\b|\bflops per second\b|\b[gtp]ops\b", "a rate"),
-    (r"\b[kmgt]i?b/s\b|\b[gt]bps\b|\bbytes per second\b|\bper second\b|\btokens/s\b", "a rate"),
-    (r"\b(?:shorter|lower|less|reduced|smaller|better|improved|higher|shortened|minimal|lowest|shortest) (?:\w+ ){0,2}?"
-     r"(?:latency|latencies|runtime|time|times|throughput)\b", "a change of time"),
-    (rf"\b(?:sav|cut|reduc|halv|shorten|lower|shav|decreas|minimi|trim|slash|drop|improv)\w* (?:\w+ ){{0,4}}?"
-     r"(?:latency|latencies|runtime|run-time|time|times|duration)\b", "a change of time"),
-    (r"\b(?:latency|latencies|runtime|duration|time) (?:\w+ ){0,3}?"
-     r"(?:fall|fell|drop|shrink|shrank|decreas|improv|halv|reduc|lower|shorter|better|less)", "a change of time"),
-    (r"\b(?:execution|elapsed|wall|wall[\s-]clock|kernel|running|compute|inference)[\s-]?times?\b", "a time"),
-    (r"\btakes? (?:only )?(?:\w+ ){0,2}?(?:less|half|fewer|shorter)\b|\bruns? in (?:\w+ ){0,2}?\d", "a time"),
-    (r"\bmeasur(?:e|ed|es|ing|ement|ements|ably)\b|\bbenchmark|\bprofil(?:ed|er|ing|es)\b|\btimed\b|\btimings?\b", "a measurement"),
-    (r"\b(?:empirical|empirically|experiment|experiments|experimental|experimentally)\b", "a measurement"),
-    (r"\b(?:we|i|tests?|runs?|results?|data|trials?) (?:have |has )?(?:observ|saw|see|found|find|record|show|prov|confirm|demonstrat)", "a measurement"),
-    (r"\b(?:observed|recorded|proven|demonstrated|confirmed) (?:\w+ ){0,3}?(?:gain|improvement|benefit|win|result)", "a measurement"),
-    (r"\b(?:achiev|deliver|reach|meet|met|obtain|attain|reali[sz]|provid|guarant|promis|ensur|secur|fulfil|satisf|hit|land|yield|fall)\w* "
-     r"(?:\w+ ){0,6}?(?:gain|improvement|band)\b", "the gain band as reached"),
-    (r"\b(?:gain|improvement|band)s? (?:\w+ ){0,3}?(?:is|was|are|were|has been|have been|will be) (?:\w+ ){0,2}?"
-     r"(?:achiev|deliver|reach|met|obtain|attain|reali[sz]|guarant|fulfil|satisf|hit|secur)", "the gain band as reached"),
-    (rf"\b(?:gain|improvement|boost|win|benefit)s? of (?:\w+ ){{0,3}}?{_NUMBER}", "a gain by a number"),
-    (rf"\b(?:improv|gain|boost|better)\w* (?:\w+ ){{0,4}}?by (?:\w+ ){{0,3}}?{_NUMBER}", "a gain by a number"),
-    (r"\b(?:fast|quick|optimal|best)[\s-](?:known|possible|ever|schedule|kernel|candidate|variant|version|found)\b", "a ranking"),
-)  # fmt: skip
-_COMPILED: Final = tuple((re.compile(pattern), what) for pattern, what in _RULES)
+_RULES: Final[dict[str, tuple[str, ...]]] = {
+    "a speed-up": (
+        r"\bspeed[\s-]*(?:s|ed|ing)?[\s-]*(?:it|this|the \w+|things|execution|\w+)?[\s-]*up",
+        r"\bup[\s-]*speed|\bsped\b|\bspeedier\b|\bspeediest\b|\bspeeds\b|\bspeeding\b",
+        r"\baccelerat(?:e|es|ed|ing|ion)\b|\bturbo",
+    ),
+    "a comparison of speed": (
+        r"\bfast(?:er|est)\b|\bquick(?:er|est)\b|\bswift(?:er|est)\b|\brapid(?:er|est)\b|\bsnappier\b",
+        r"\bslow(?:er|est|ed|s|down|downs)?\b|\bslow[\s-]down",
+        r"\bas (?:fast|quick|quickly|slow|performant)\b|\bfast as\b",
+        r"\boutperform|\bout-perform|\boutpac|\bbeats?\b|\bsurpass|\bwins? over\b",
+        r"\b(?:more|most|highest|best|better|top|peak)[\s-]perform",
+        rf"\b(?:fast|quick|optimal|best)[\s-]{_THING}\b",
+    ),
+    "a gain": (
+        r"\bperformance (?:gains?|improvements?|boosts?|wins?|increases?|uplift|is (?:better|higher|improved))",
+        r"\b(?:gain|improv|boost|increas|rais|lift|enhanc|doubl|tripl)\w* (?:\w+ ){0,3}?(?:performance|speed)\b",
+        r"\b(?:performance|speed|throughput) (?:\w+ ){0,3}?(?:doubl|tripl|quadrupl|improv|increas|ris|rose|gain)",
+    ),
+    "a gain by a number": (
+        rf"{_NUMBER}[\s-]*(?:x|×|times|fold)[\s-]*(?:\w+ ){{0,2}}?{_GAIN}\b",
+        rf"\b{_GAIN}s?\b (?:\w+ ){{0,2}}?(?:by|of|to) (?:\w+ ){{0,3}}?{_NUMBER}",
+        rf"\b(?:gain|improvement|boost|win|benefit)s? of (?:\w+ ){{0,3}}?{_NUMBER}",
+        rf"\b(?:improv|gain|boost|better)\w* (?:\w+ ){{0,4}}?by (?:\w+ ){{0,3}}?{_NUMBER}",
+        r"\bfold\b|\w+fold (?:gain|improvement|increase|reduction|decrease|drop)",
+        r"\borders? of magnitude\b|\bfactor of (?:\w+ )?(?:improvement|gain|speed)",
+        r"\b(?:twice|double|triple|thrice|half|quarter) (?:\w+ ){0,3}?(?:speed|performance|throughput|cost|cycles)\b",
+        rf"\b(?:twice|double|triple|thrice|half|quarter) (?:\w+ ){{0,3}}?{_TIME}\b",
+    ),
+    "a percentage": (
+        rf"{_NUMBER}[\s-]*(?:%|percent|per cent|pct|percentage points?)",
+        r"\b(?:percent|per cent|percentage)\b",
+    ),
+    "a time": (
+        rf"{_NUMBER}\s*(?:us|usec|ms|msec|ns|nsec|sec|secs|seconds?|minutes?)\b",
+        r"\b(?:micro|milli|nano)[\s-]?sec|\bseconds\b|\busecs?\b|\bmsecs?\b",
+        r"\b(?:execution|elapsed|wall|wall[\s-]clock|kernel|running|compute|inference)[\s-]?times?\b",
+        r"\btakes? (?:only )?(?:\w+ ){0,2}?(?:less|half|fewer|shorter)\b|\bruns? in (?:\w+ ){0,2}?\d",
+    ),
+    "a change of time": (
+        rf"\b{_LESS} (?:\w+ ){{0,2}}?{_TIME}\b|\b(?:higher|better|improved|more) (?:\w+ ){{0,2}}?throughput\b",
+        rf"\b{_CUT} (?:\w+ ){{0,4}}?{_TIME}\b",
+        rf"\b{_TIME} (?:\w+ ){{0,3}}?"
+        r"(?:fall|fell|drop|shrink|shrank|decreas|improv|halv|reduc|lower|shorter|better|less)",
+    ),
+    "a rate": (
+        r"\b(?:[gtp]|giga|tera|peta)flops?(?:/s)?\b|\bflops?/s\b|\bflops per second\b|\b[gtp]ops\b",
+        r"\b(?:[gtp]|giga|tera|peta)flop",
+        r"\b[kmgt]i?b/s\b|\b[gt]bps\b|\bbytes per second\b|\bper second\b|\btokens/s\b",
+    ),
+    "a measurement": (
+        r"\bmeasur(?:e|ed|es|ing|ement|ements|ably)\b|\bbenchmark|\bprofil(?:ed|er|ing|es)\b|\btimed\b|\btimings?\b",
+        r"\b(?:empirical|empirically|experiment|experiments|experimental|experimentally)\b",
+        rf"\b(?:we|i|tests?|runs?|results?|data|trials?) (?:have |has )?{_SEEN}",
+        r"\b(?:observed|recorded|proven|demonstrated|confirmed) (?:\w+ ){0,3}?(?:gain|improvement|benefit|win|result)",
+    ),
+    "that the gain band is reached": (
+        rf"\b{_REACH}\w* (?:\S+ ){{0,6}}?(?:gain|improvement|band)\b",
+        r"\b(?:gain|improvement|band)s? (?:\S+ ){0,3}?(?:is|was|are|were|has been|have been|will be) (?:\w+ ){0,2}?"
+        rf"{_REACH}",
+    ),
+}
+_COMPILED: Final = tuple((re.compile(pattern), what) for what, patterns in _RULES.items() for pattern in patterns)
 _CORE = re.compile(
     r"speedup|\bfaster|fastest|\bslower|quicker|outperform|benchmark|\baccelerat(?:e|es|ed|ing|ion)\b|gflop|tflop"
 )

@@ -175,7 +175,7 @@ def _whole(graph: Graph, report: _Report) -> None:
     for edit in graph.edits:
         if not edit.summary.strip():
             report.object("malformed", edit.id, "the edit has no summary")
-    for node in (*graph.analyses, *graph.effects):
+    for node in _claims.explained(graph):
         if not node.text.strip():
             report.object("malformed", node.id, "the node says nothing")
 
@@ -195,14 +195,12 @@ def _edges(graph: Graph, report: _Report) -> None:
         if edge in seen:
             report.object("broken_edge", place, "the edge stands there twice")
         seen.add(edge)
-    for nodes, kind, what in (
-        (graph.analyses, "supports", "supported by evidence"),
-        (graph.effects, "predicts", "predicted by an edit"),
-    ):
-        reached = {edge.target for edge in graph.edges if edge.kind == kind}
-        for node in nodes:
-            if node.id not in reached:
-                report.object("broken_edge", node.id, f"it is not {what}")
+    for node in _claims.explained(graph):
+        kind, what = (
+            ("supports", "supported by evidence") if node in graph.analyses else ("predicts", "predicted by an edit")
+        )
+        if not any(edge.kind == kind and edge.target == node.id for edge in graph.edges):
+            report.object("broken_edge", node.id, f"it is not {what}")
 
 
 def _evidence(graph: Graph, source: _Source, report: _Report) -> None:

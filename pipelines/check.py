@@ -1,0 +1,65 @@
+"""Stage check: the static verifier's judgement of each label, from the tables alone."""
+
+from typing import Any, Final
+
+from littledragon.pipelines.config import Config
+from littledragon.pipelines.stage import Payload, Result, Unit
+from littledragon.pipelines.store import Store
+from littledragon.pipelines.teach import FACTS_DIGESTS
+from littledragon.validators import verifier
+
+NAME: Final = "check"
+VERSION: Final = 1
+TABLES: Final = ("checks",)
+
+
+def params(config: Config) -> dict[str, Any]:
+    """The verifier's version; it has no settings."""
+    return {"verifier": verifier.VERSION}
+
+
+def plan(store: Store, config: Config) -> list[Unit]:
+    """One unit for each label that was written; it changes with the label's text and with the facts."""
+    facts = {row["selection_id"]: row["facts"] for row in store.sql(FACTS_DIGESTS).to_pylist()}
+    labels = store.sql(
+        "SELECT label_id, selection_id, md5(graph) AS graph FROM labels WHERE state = 'ok' ORDER BY label_id"
+    ).to_pylist()
+    return [
+        Unit(NAME, VERSION, params(config), {**label, "facts": facts.get(label["selection_id"])}) for label in labels
+    ]
+
+
+def load(store: Store, unit: Unit, config: Config) -> Payload:
+    """The label, its selection's mode and facts, and the trace of the candidate that was selected."""
+    label = store.rows("labels", "label_id = $id", id=unit.inputs["label_id"])[0]
+    selection = store.rows("selections", "selection_id = $id", id=label["selection_id"])[0]
+    trace = store.rows("traces", "candidate_id = $id", id=selection["candidate_id"])[0]
+    return {
+        "label_id": label["label_id"],
+        "selection_id": selection["selection_id"],
+        "graph": label["graph"],
+        "mode": selection["mode"],
+        "trace": trace["trace"],
+        "facts": store.rows("facts", "selection_id = $id", id=selection["selection_id"]),
+    }
+
+
+def work(payload: Payload, config: Config) -> Result:
+    """Judge one label.
+
+    Raises:
+        ValueError: the tables hold an unsound trace or fact.
+    """
+    finding = verifier.verify(payload["graph"], payload["trace"], payload["facts"], payload["mode"])
+    row = {
+        "label_id": payload["label_id"],
+        "selection_id": payload["selection_id"],
+        "state": finding.state,
+        "reason": finding.reason,
+        "detail": finding.detail,
+        "citations": finding.citations,
+        "computations": finding.computations,
+        "claims": finding.claims,
+        "verifier_version": verifier.VERSION,
+    }
+    return Result({"checks": [row]}, "ok" if finding.state == "ok" else "rejected", finding.reason, finding.detail)

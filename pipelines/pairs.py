@@ -1,0 +1,118 @@
+"""Stage pairs: what is to be taught of a workload that was verified, and the facts that may be said of it.
+
+A unit is one workload in one environment. Facts are derived in a child, since payloads are replayed for them.
+"""
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from littledragon.compiler import children
+from littledragon.compiler.facts import request
+from littledragon.pipelines import selection
+from littledragon.pipelines.config import Config
+from littledragon.pipelines.stage import Payload, Result, Unit
+from littledragon.pipelines.store import Store
+from littledragon.schemas.gates import OK
+from littledragon.schemas.ids import digest
+from littledragon.schemas.tables import BY_NAME
+
+NAME: Final = "pairs"
+VERSION: Final = 1
+TABLES: Final = ("selections", "facts")
+
+FACTS_DEADLINE_S: Final = 120.0
+_CANDIDATE: Final = ("candidate_id", "source", "status", "reason")
+_WORKLOAD: Final = ("workload_id", "module", "features", "description", "operator")
+
+Row = dict[str, Any]
+
+
+def params(config: Config) -> dict[str, Any]:
+    """How many pairs a band has; the margin is of the anchors."""
+    return {"refine_per_band": config.refine_per_band}
+
+
+def plan(store: Store, config: Config) -> list[Unit]:
+    """One unit for each row of `anchors`; it changes when a verdict, an anchor or a candidate does."""
+    units = []
+    verdicts, candidates = _grouped(store.rows("verdicts")), _grouped(store.rows("candidates"))
+    for anchor in store.rows("anchors"):
+        key = anchor["workload_id"], anchor["environment_id"]
+        inputs = {
+            "workload_id": anchor["workload_id"],
+            "environment_id": anchor["environment_id"],
+            "verified": digest([lasting("anchors", [anchor]), lasting("verdicts", verdicts.get(key, []))]),
+            "candidates": digest([[c[name] for name in _CANDIDATE] for c in candidates.get(key, [])]),
+        }
+        units.append(Unit(NAME, VERSION, params(config), inputs))
+    return units
+
+
+def _grouped(rows: Iterable[Row]) -> dict[tuple[str, str], list[Row]]:
+    found: dict[tuple[str, str], list[Row]] = {}
+    for row in rows:
+        found.setdefault((row["workload_id"], row["environment_id"]), []).append(row)
+    return found
+
+
+def lasting(table: str, rows: Iterable[Row]) -> list[Row]:
+    """Rows without what differs from run to run for reasons outside the inputs."""
+    kept = [column.name for column in BY_NAME[table].columns if not column.observed]
+    return [{name: row[name] for name in kept} for row in rows]
+
+
+def load(store: Store, unit: Unit, config: Config) -> Payload:
+    """The workload, its candidates, verdicts and anchor, and the payloads of those that were verified."""
+    key = {"w": unit.inputs["workload_id"], "e": unit.inputs["environment_id"]}
+    both = "workload_id = $w and environment_id = $e"
+    verdicts = store.rows("verdicts", both, **key)
+    ids = [row["candidate_id"] for row in verdicts]
+    workload = store.rows("workloads", "workload_id = $w and state = 'ok'", w=key["w"])[0]
+    environment = store.rows("environments", "environment_id = $e", e=key["e"])[0]
+    traces = store.rows("traces", "list_contains($ids, candidate_id) and tsel is not null", ids=ids)
+    return {
+        **unit.inputs,
+        "workload": {name: workload[name] for name in _WORKLOAD},
+        "environment": {"target": environment["target"]},
+        "candidates": [{name: c[name] for name in _CANDIDATE} for c in store.rows("candidates", both, **key)],
+        "verdicts": lasting("verdicts", verdicts),
+        "anchor": lasting("anchors", store.rows("anchors", both, **key))[0],
+        "tsel": {row["candidate_id"]: row["tsel"] for row in traces},
+    }
+
+
+def work(payload: Payload, config: Config) -> Result:
+    """Select, and derive the facts of each selection.
+
+    Raises:
+        ChildError: the child that derives facts died, or a payload that was admitted does not replay.
+    """
+    selections = selection.select(
+        payload["workload_id"],
+        payload["environment_id"],
+        payload["candidates"],
+        payload["verdicts"],
+        payload["anchor"],
+        payload["tsel"].keys(),
+        config.refine_per_band,
+    )
+    facts: list[Row] = []
+    for row in selections:
+        if row["state"] == OK:
+            facts += _facts(row, payload)
+    return Result({"selections": selections, "facts": facts})
+
+
+def _facts(row: Row, payload: Payload) -> list[Row]:
+    found = children.worker("facts").call(
+        "littledragon.compiler.facts:derive",
+        deadline_s=FACTS_DEADLINE_S,
+        workload=payload["workload"],
+        environment=payload["environment"],
+        mode=row["mode"],
+        tsel=payload["tsel"][row["candidate_id"]],
+        parent_tsel=payload["tsel"][row["parent_id"]] if row["parent_id"] else None,
+    )
+    if row["mode"] == "refine":
+        found.append(request(row["gain_band"], len(found)))
+    return [{"selection_id": row["selection_id"], **fact} for fact in found]
