@@ -15,6 +15,13 @@ _BINARY = {"Add": "+", "Sub": "-", "Mul": "*", "FloorDiv": "//", "FloorMod": "%"
 _COMPARE = {"LT": "<", "LE": "<=", "GT": ">", "GE": ">=", "EQ": "==", "NE": "!="}
 _LOGIC = {"And": "and", "Or": "or"}
 _PAIR = {"Min": "min", "Max": "max"}
+_PRECEDENCE = {
+    "Or": 0,
+    "And": 1,
+    **dict.fromkeys(_COMPARE, 2),
+    **dict.fromkeys(_BINARY, 4),
+    **dict.fromkeys(("Add", "Sub"), 3),
+}
 _ARITHMETIC = frozenset({*_BINARY, *_COMPARE, *_PAIR})
 _NOT_ARITHMETIC = frozenset({"if_then_else", "likely", "tvm_access_ptr", "address_of", "reinterpret", "large_uint_imm"})
 
@@ -91,7 +98,8 @@ def text(expression: Any) -> str:
         return str(expression.value)
     if name in _BINARY or name in _COMPARE or name in _LOGIC:
         symbol = (_BINARY | _COMPARE | _LOGIC)[name]
-        return f"{_group(expression.a)} {symbol} {_group(expression.b)}"
+        own = _PRECEDENCE[name]
+        return f"{_group(expression.a, own)} {symbol} {_group(expression.b, own + 1)}"
     if name in _PAIR:
         return f"{_PAIR[name]}({text(expression.a)}, {text(expression.b)})"
     if name == "BufferLoad":
@@ -112,9 +120,9 @@ def constant(expression: Any) -> int | None:
     return int(expression.value) if kind(expression) == "IntImm" else expression if type(expression) is int else None
 
 
-def _group(expression: Any) -> str:
+def _group(expression: Any, outer: int) -> str:
     inner = text(expression)
-    return f"({inner})" if kind(expression) in _BINARY or kind(expression) in _COMPARE else inner
+    return f"({inner})" if _PRECEDENCE.get(kind(expression), 9) < outer else inner
 
 
 @dataclass

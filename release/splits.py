@@ -75,10 +75,8 @@ def load_sealed(path: Path = SEALED) -> Sealed:
     """
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-        return Sealed(
-            *(frozenset((s, tuple(e)) for s, e in content[name]) for name in ("test", "validation")),
-            held_out=frozenset(content["held_out"]),
-        )
+        test, validation = ([(s, tuple(e)) for s, e in content[name]] for name in ("test", "validation"))
+        return Sealed(frozenset(test), frozenset(validation), frozenset(content["held_out"]))
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{path}: not a list of sealed cells ({type(error).__name__}): restore it from git") from None
 

@@ -1,0 +1,104 @@
+"""Stage workloads: which units are planned, what a real block gives, and how equal tasks are merged."""
+
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from littledragon.compiler.zoo import BLOCKS, FAMILIES
+from littledragon.pipelines import driver, workloads
+from littledragon.pipelines.config import Config
+from littledragon.pipelines.errors import UserError
+from littledragon.pipelines.executor import Serial
+from littledragon.pipelines.stage import Result
+from littledragon.pipelines.store import Store
+from littledragon.release import splits
+from littledragon.schemas.tables import EXTRACTIONS
+
+OBSERVED = {"attempt": 1, "started_at": "2026-01-01T00:00:00Z", "wall_s": 0.1, "host": "h"}
+SEALED = splits.Sealed(frozenset({("SR", (64, 64))}), frozenset(), frozenset())
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store.open(tmp_path / "work", create=True)
+
+
+def row(block_id: str, task: str | None = "main", **values: Any) -> dict[str, Any]:
+    new: dict[str, Any] = dict.fromkeys(column.name for column in EXTRACTIONS.columns)
+    new |= {"state": "ok", "family": "gemm", "operator": "x", "model": "m", "source": "s", "licence": "l"}
+    new |= {"workload_id": "w-0000000000000000", "module_hash": "h", "signature": "SR", "extents": [8, 8]}
+    return new | {"block_id": block_id, "task": task} | values
+
+
+def test_blocks_are_taken_in_turn_from_the_families() -> None:
+    assert {b.id for b in workloads.chosen(Config())} == {b.id for b in BLOCKS}
+    assert [b.family for b in workloads.chosen(Config(limit=8))] == [*FAMILIES, *FAMILIES[:2]]
+    twelve = Counter(b.family for b in workloads.chosen(Config(limit=12)))
+    assert set(twelve.values()) == {2}
+    two = workloads.chosen(Config(families=("moe", "gemm"), limit=3))
+    assert [b.family for b in two] == ["gemm", "moe", "gemm"]
+    with pytest.raises(UserError, match=r"unknown 'audio': choose among attention, "):
+        workloads.chosen(Config(families=("audio",)))
+
+
+def test_choosing_blocks_leaves_their_units_alone(store: Store) -> None:
+    every = {unit.id for unit in workloads.plan(store, Config())}
+    few = {unit.id for unit in workloads.plan(store, Config(families=("moe",), limit=2, seed=9))}
+    assert len(few) == 2 and few < every
+    assert not every & {unit.id for unit in workloads.plan(store, Config(target="cuda"))}
+
+
+def test_the_reduce_waits_for_every_block_and_leaves_failed_ones_out(store: Store) -> None:
+    config = Config(families=("gemm",), limit=3)
+    units = workloads.plan(store, config)
+    assert len(units) == 3
+    for unit, state in zip(units[:2], ("ok", "failed"), strict=True):
+        store.commit(unit, Result(state=state), OBSERVED)  # type: ignore[arg-type]
+    assert len(workloads.plan(store, config)) == 3
+    store.commit(units[2], Result(state="rejected", reason="no_task"), OBSERVED)
+    *blocks, reduce = workloads.plan(store, config)
+    assert blocks == units
+    assert reduce.inputs == {"reduce": sorted([units[0].id, units[2].id])}
+    store.commit(units[1], Result(), {**OBSERVED, "attempt": 2})
+    assert workloads.plan(store, config)[-1].inputs == {"reduce": sorted(unit.id for unit in units)}
+
+
+def test_of_equal_tasks_the_smallest_block_id_stays() -> None:
+    rows = [row("b/2"), row("b/1", "z"), row("b/1", "a"), row("b/3", module_hash="other", extents=[64, 64])]
+    merged = {(r["block_id"], r["task"]): r for r in workloads.merge(rows, SEALED)}
+    kept = merged["b/1", "a"]
+    assert (kept["state"], kept["split"], kept["cell"]) == ("ok", "train", splits.cell("SR", [8, 8]))
+    for key in (("b/1", "z"), ("b/2", "main")):
+        twin = merged[key]
+        assert (twin["state"], twin["reason"], twin["workload_id"]) == ("rejected", "duplicate", None)
+        assert twin["detail"] == "equal to w-0000000000000000, task a of b/1"
+        assert twin["cell"] is None and twin["split"] is None
+    assert merged["b/3", "main"]["split"] == "test"
+    assert workloads.merge(list(reversed(rows)), SEALED) == workloads.merge(rows, SEALED)
+
+
+def test_rejected_tasks_pass_through_and_win_over_nobody() -> None:
+    trivial = row("b/0", state="rejected", reason="trivial", workload_id=None)
+    first, second = workloads.merge([trivial, row("b/1")], SEALED)
+    assert first == {**trivial, "cell": None, "split": None}
+    assert (second["state"], second["split"]) == ("ok", "train")
+
+
+def test_a_real_run(store: Store) -> None:
+    """Two blocks lowered in a child, merged, read back; a second run does nothing; a third block adds to it."""
+    config = Config(families=("attention", "gemm"), limit=2)
+    driver.run(store, ["workloads"], config, Serial())
+    rows = store.rows("workloads")
+    assert Counter(r["family"] for r in rows if r["state"] == "ok") == {"attention": 3, "gemm": 1}
+    assert len(store.rows("extractions")) == 4
+    assert all(r["split"] in ("train", "validation", "test") and r["cell"] for r in rows)
+    assert store.sql("select distinct state from outcomes").to_pylist() == [{"state": "ok"}]
+    files = {path: path.stat().st_mtime_ns for path in store.files("workloads")}
+    driver.run(store, ["workloads"], config, Serial())
+    assert {path: path.stat().st_mtime_ns for path in store.files("workloads")} == files
+    driver.run(store, ["workloads"], replace(config, limit=3), Serial())
+    assert len(store.rows("workloads")) == 5
+    assert len(store.files("workloads")) == len(files) + 2
