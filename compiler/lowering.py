@@ -1,6 +1,5 @@
 """From a zoo block to tuning tasks: export, legalise, fuse, extract, normalise, and judge what is worth tuning."""
 
-import json
 from typing import Any
 
 from littledragon.compiler import features as tir
@@ -131,7 +130,7 @@ def triviality(facts: dict[str, Any]) -> str | None:
 
 
 def describe(source: Block, facts: dict[str, Any]) -> str:
-    """The task description d: where it comes from, what it takes and gives, and its steps."""
+    """The task description d, in ASCII: where it comes from, what it takes and gives, and its steps."""
     steps = [_step(block, facts) for block in facts["blocks"]]
     inputs, outputs = (_arguments(facts, role) for role in ("input", "output"))
     return f"From {source.model}: {source.about}. Takes {_join(inputs)}; gives {_join(outputs)}. {'; '.join(steps)}."
@@ -151,7 +150,7 @@ def _step(block: dict[str, Any], facts: dict[str, Any]) -> str:
         return f"{block['name']}: {what} over {_join(axes)} in {_join([dtypes[w['buffer']] for w in block['writes']])}"
     shape = [str(axis["extent"]) for axis in block["iterators"]]
     words = list(dict.fromkeys(_WORDS.get(name, name).replace("cast ", "cast to ") for name in operators))
-    return f"{block['name']}: {_join(words) if words else 'copy'} on {' × '.join(shape) or '1'} elements"
+    return f"{block['name']}: {_join(words) if words else 'copy'} on {' x '.join(shape) or '1'} elements"
 
 
 _WORDS = {
@@ -167,7 +166,9 @@ _WORDS = {
 
 
 def _arguments(facts: dict[str, Any], role: str) -> list[str]:
-    return [f"{b['name']} {b['dtype']}{json.dumps(b['shape'])}" for b in facts["buffers"] if b["role"] == role]
+    return [
+        f"{b['name']} ({b['dtype']}, {' x '.join(map(str, b['shape']))})" for b in facts["buffers"] if b["role"] == role
+    ]
 
 
 def _join(words: list[str]) -> str:

@@ -67,7 +67,7 @@ BLOCKS: tuple[Block, ...] = (
     _block(
         "nt_matmul_cast",
         zoo.LLAMA2,
-        "query projection, cut 32 × 32 ways to one head and one 128-wide slice of the hidden size, 128 tokens",
+        "query projection, cut 32 x 32 ways to one head and one 128-wide slice of the hidden size, 128 tokens",
         nt_matmul_cast,
         cut="llama-2-7b-tp32-b128",
         m=128,

@@ -94,7 +94,7 @@ BLOCKS: tuple[Block, ...] = (
     _block(
         "conv3x3",
         zoo.RESNET,
-        "3 × 3 convolution of the second stage with batch norm folded in, filters cut in 4",
+        "3 x 3 convolution of the second stage with batch norm folded in, filters cut in 4",
         conv_bias_relu,
         cut="resnet50-s2-tp4",
         channels=128,
@@ -107,7 +107,7 @@ BLOCKS: tuple[Block, ...] = (
     _block(
         "conv1x1",
         zoo.RESNET,
-        "1 × 1 convolution of the third stage with batch norm folded in, filters cut in 2",
+        "1 x 1 convolution of the third stage with batch norm folded in, filters cut in 2",
         conv_bias_relu,
         cut="resnet50-s3-tp2",
         channels=256,
@@ -120,7 +120,7 @@ BLOCKS: tuple[Block, ...] = (
     _block(
         "conv_strided",
         zoo.RESNET,
-        "the 7 × 7 stem at stride 2 with batch norm folded in, on a 64 × 64 image",
+        "the 7 x 7 stem at stride 2 with batch norm folded in, on a 64 x 64 image",
         conv_bias_relu,
         cut="resnet50-stem-64",
         channels=3,
@@ -133,7 +133,7 @@ BLOCKS: tuple[Block, ...] = (
     _block(
         "depthwise3x3",
         zoo.MOBILENET,
-        "3 × 3 depthwise convolution of 144 channels",
+        "3 x 3 depthwise convolution of 144 channels",
         depthwise,
         cut="mobilenet-v2-28",
         channels=144,
@@ -144,7 +144,7 @@ BLOCKS: tuple[Block, ...] = (
     _block(
         "depthwise7x7",
         zoo.CONVNEXT,
-        "7 × 7 depthwise convolution of 96 channels on a 28 × 28 image",
+        "7 x 7 depthwise convolution of 96 channels on a 28 x 28 image",
         depthwise,
         cut="convnext-tiny-28",
         channels=96,
@@ -155,7 +155,7 @@ BLOCKS: tuple[Block, ...] = (
     _block(
         "patch_embedding",
         zoo.VIT,
-        "patches of a 112 × 112 image, filters cut in 4",
+        "patches of a 112 x 112 image, filters cut in 4",
         patch_embedding,
         cut="vit-b16-112-tp4",
         size=112,
@@ -165,7 +165,7 @@ BLOCKS: tuple[Block, ...] = (
     _block(
         "max_pool",
         zoo.RESNET,
-        "3 × 3 max pooling after the stem, 56 × 56 pixels",
+        "3 x 3 max pooling after the stem, 56 x 56 pixels",
         max_pool,
         cut="resnet50-56",
         channels=64,
@@ -184,7 +184,7 @@ BLOCKS: tuple[Block, ...] = (
     _block(
         "group_norm_silu",
         zoo.UNET,
-        "group normalisation of 320 channels in 32 groups, 16 × 16 pixels",
+        "group normalisation of 320 channels in 32 groups, 16 x 16 pixels",
         group_norm_silu,
         cut="sd15-unet-320-16",
         channels=320,

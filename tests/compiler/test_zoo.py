@@ -57,6 +57,7 @@ def test_rows_fit_their_table(rows: list[Row]) -> None:
         jsonschema.validate(row, EXTRACTIONS.json_schema())
         assert row["reason"] in (None, *REASONS["workloads"])
         assert (row["workload_id"] is not None) == (row["state"] == "ok")
+        assert row["description"].isascii()
     keys = [(row["block_id"], row["task"]) for row in rows]
     assert len(keys) == len(set(keys))
 
@@ -121,9 +122,9 @@ def test_the_papers_example_is_one_task(rows: list[Row]) -> None:
     assert row["task"] == "fused_NT_matmul_cast"
     assert row["script"] == (GOLDEN / "nt_matmul_cast.txt").read_text(encoding="utf-8").rstrip("\n")
     assert row["description"] == (
-        "From Llama-2-7B: query projection, cut 32 × 32 ways to one head and one 128-wide slice of the hidden size, "
-        "128 tokens. Takes x float16[128, 128] and w float16[128, 128]; gives compute_intermediate float16[128, 128]. "
-        "NT_matmul: sum of products over k (128) in float32; compute: cast to float16 on 128 × 128 elements."
+        "From Llama-2-7B: query projection, cut 32 x 32 ways to one head and one 128-wide slice of the hidden size, "
+        "128 tokens. Takes x (float16, 128 x 128) and w (float16, 128 x 128); gives compute_intermediate (float16, "
+        "128 x 128). NT_matmul: sum of products over k (128) in float32; compute: cast to float16 on 128 x 128 elements."
     )
     assert (row["signature"], row["extents"]) == ("SSR w:0,1 r:0,2 r:1,2", [128, 128, 128])
 
