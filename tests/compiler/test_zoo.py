@@ -124,7 +124,8 @@ def test_the_papers_example_is_one_task(rows: list[Row]) -> None:
     assert row["description"] == (
         "From Llama-2-7B: query projection, cut 32 x 32 ways to one head and one 128-wide slice of the hidden size, "
         "128 tokens. Takes x (float16, 128 x 128) and w (float16, 128 x 128); gives compute_intermediate (float16, "
-        "128 x 128). NT_matmul: sum of products over k (128) in float32; compute: cast to float16 on 128 x 128 elements."
+        "128 x 128). NT_matmul: sum of products over k (128) in float32; compute: cast to float16 on 128 x 128 "
+        "elements."
     )
     assert (row["signature"], row["extents"]) == ("SSR w:0,1 r:0,2 r:1,2", [128, 128, 128])
 
