@@ -257,7 +257,8 @@ def _filtered(store: Store, funnel: list[dict[str, Any]]) -> dict[str, list[dict
 
 
 def _environments(table: pa.Table) -> list[dict[str, Any]]:
-    return table.select([c.name for c in tables.ENVIRONMENTS.columns]).to_pylist()
+    rows: list[dict[str, Any]] = table.select([c.name for c in tables.ENVIRONMENTS.columns]).to_pylist()
+    return rows
 
 
 LONG_TEXT: Final = ("module", "script", "features", "trace", "tsel", "graph")

@@ -14,7 +14,7 @@ OBSERVED = {"attempt": 1, "started_at": "2026-01-01T00:00:00Z", "wall_s": 0.1, "
 Tables = dict[str, list[dict[str, Any]]]
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def fill() -> Callable[[Path, Tables], Store]:
     """`fill(path, tables)`: a store with one unit in each stage; again, with other rows, a later plan of it."""
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -65,10 +66,16 @@ def test_labels_are_sliced(tmp_path: Path, tables: Tables, fill: Fill, monkeypat
     assert [len(u.inputs["labels"]) for u in publish.plan(store, CONFIG)] == [2, 1, 2, 1]
 
 
-def test_the_release_is_complete_and_checks_out(tmp_path: Path, tables: Tables, fill: Fill) -> None:
-    store = fill(tmp_path / "w", tables)
+@pytest.fixture(scope="module")
+def released(tmp_path_factory: pytest.TempPathFactory, built_tables: Tables, fill: Fill) -> Store:
+    """A work directory with its release; not to be changed."""
+    store = fill(tmp_path_factory.mktemp("released") / "w", built_tables)
     run(store)
-    folder = tmp_path / "w" / "release"
+    return store
+
+
+def test_the_release_is_complete_and_checks_out(released: Store, tables: Tables) -> None:
+    store, folder = released, released.path / "release"
     assert sorted(p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file()) == sorted(
         ["LICENSE", "README.md", "SHA256SUMS"]
         + [
@@ -97,23 +104,21 @@ def test_the_release_is_complete_and_checks_out(tmp_path: Path, tables: Tables, 
     assert "test | train | 1 | 0 | 0 | 0 | 0 | 4 | 4 |" in body
 
 
-def test_embargoed_rows_are_in_the_table_with_their_reason(tmp_path: Path, tables: Tables, fill: Fill) -> None:
-    store = fill(tmp_path / "w", tables)
-    run(store, finish=False)
-    rejected = store.rows("examples", "state = 'rejected'")
+def test_embargoed_rows_are_in_the_table_with_their_reason(released: Store) -> None:
+    rejected = released.rows("examples", "state = 'rejected'")
     assert [(r["mode"], r["reason"]) for r in sorted(rejected, key=lambda r: r["mode"])] == [
         ("construct", "embargo"),
         ("refine", "embargo"),
     ]
 
 
-def test_again_gives_the_same_bytes(tmp_path: Path, tables: Tables, fill: Fill) -> None:
-    for name in "ab":
-        run(fill(tmp_path / name, tables))
-    sums = [(tmp_path / name / "release" / "SHA256SUMS").read_text() for name in "ab"]
-    assert sums[0] == sums[1]
-    publish.finish(Store.open(tmp_path / "a"), CONFIG)
-    assert (tmp_path / "a" / "release" / "SHA256SUMS").read_text() == sums[0]
+def test_another_run_gives_the_same_bytes(released: Store, tmp_path: Path, tables: Tables, fill: Fill) -> None:
+    store = fill(tmp_path / "w", tables)
+    run(store)
+    sums = (tmp_path / "w" / "release" / "SHA256SUMS").read_text()
+    assert sums == (released.path / "release" / "SHA256SUMS").read_text()
+    publish.finish(store, CONFIG)
+    assert (tmp_path / "w" / "release" / "SHA256SUMS").read_text() == sums
 
 
 @pytest.mark.parametrize(
@@ -125,15 +130,22 @@ def test_again_gives_the_same_bytes(tmp_path: Path, tables: Tables, fill: Fill) 
     ],
 )
 def test_a_broken_rule_stops_the_release_and_keeps_the_old_one(
-    tmp_path: Path, tables: Tables, fill: Fill, table: str, row: int, change: dict[str, Any], words: str
+    released: Store,
+    tmp_path: Path,
+    tables: Tables,
+    fill: Fill,
+    table: str,
+    row: int,
+    change: dict[str, Any],
+    words: str,
 ) -> None:
-    run(fill(tmp_path / "w", tables))
-    before = (tmp_path / "w" / "release" / "SHA256SUMS").read_text()
     tables[table][row] |= change
+    store = fill(tmp_path / "w", tables)
+    shutil.copytree(released.path / "release", tmp_path / "w" / "release")
     with pytest.raises(UserError, match=words) as caught:
-        run(fill(tmp_path / "w", tables))
+        run(store)
     assert "\n" not in str(caught.value)
-    assert (tmp_path / "w" / "release" / "SHA256SUMS").read_text() == before
+    assert dataset.broken(tmp_path / "w" / "release") == []
     assert not list((tmp_path / "w").glob(".release*"))
 
 
@@ -146,19 +158,18 @@ def test_nothing_to_publish_is_said(tmp_path: Path, tables: Tables, fill: Fill) 
 
 
 def test_a_full_disk_leaves_the_old_release(
-    tmp_path: Path, tables: Tables, fill: Fill, monkeypatch: pytest.MonkeyPatch
+    released: Store, tmp_path: Path, tables: Tables, fill: Fill, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = fill(tmp_path / "w", tables)
-    run(store)
-    before = (tmp_path / "w" / "release" / "SHA256SUMS").read_text()
+    shutil.copytree(released.path / "release", tmp_path / "w" / "release")
 
     def full(folder: Path) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(dataset, "seal", full)
     with pytest.raises(UserError, match="the disk is full"):
-        publish.finish(store, CONFIG)
-    assert (tmp_path / "w" / "release" / "SHA256SUMS").read_text() == before
+        run(store)
+    assert dataset.broken(tmp_path / "w" / "release") == []
     assert not list((tmp_path / "w").glob(".release*"))
 
 
@@ -171,14 +182,14 @@ print([m["role"] for m in load_dataset(sys.argv[1], "refinement")["train"][0]["m
 """
 
 
-def test_a_clean_process_loads_every_configuration_offline(tmp_path: Path, tables: Tables, fill: Fill) -> None:
-    run(fill(tmp_path / "w", tables))
+def test_a_clean_process_loads_every_configuration_offline(released: Store, tmp_path: Path) -> None:
+    folder = released.path / "release"
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "home")}
-    command = [sys.executable, "-c", LOAD, str(tmp_path / "w" / "release")]
+    command = [sys.executable, "-c", LOAD, str(folder)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[0] == "construction {'test': 1, 'train': 1}"
     assert "metadata_workloads {'train': 3}" in done.stdout
     assert done.stdout.splitlines()[-1] == "['system', 'user', 'assistant', 'user']"
-    head = yaml.safe_load((tmp_path / "w" / "release" / "README.md").read_text().split("---\n")[1])
+    head = yaml.safe_load((folder / "README.md").read_text().split("---\n")[1])
     assert {c["config_name"] for c in head["configs"]} == {i["config_name"] for i in head["dataset_info"]}

@@ -1,0 +1,262 @@
+"""One row of a published folder, read as what it is: files from strangers.
+
+Nothing is believed: column types and sizes are checked before a value is used, and what could make TVM run foreign
+code (external calls in M0, pragmas that import code) is refused. `read` runs in a child with bounded memory.
+"""
+
+import json
+import math
+import re
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from littledragon.schemas import tsel
+from littledragon.schemas.ids import ID_PATTERN
+from littledragon.schemas.tables import EXAMPLES, MESSAGES
+
+Row = dict[str, Any]
+
+MEMORY: Final = 4 << 30
+"""Address space of the child that reads, bytes."""
+MAX_FILES: Final = 10_000
+MAX_ROWS: Final = 10_000_000
+MAX_TEXT: Final = {"completion": tsel.MAX_TEXT, "module": 8 << 20, "inputs": 1 << 18, "target": 1 << 14}
+"""Characters of one value; other texts have at most `MAX_OTHER`."""
+MAX_OTHER: Final = 1 << 16
+MAX_ELEMENTS: Final = 1 << 32
+"""Elements of one argument of a kernel."""
+
+EXAMPLE_COLUMNS: Final = (
+    "example_id", "mode", "workload_id", "environment_id", "messages", "completion", "latency_us", "parent_us",
+    "default_us",
+)  # fmt: skip
+TASK_COLUMNS: Final = ("workload_id", "environment_id", "module", "inputs", "margin")
+ENVIRONMENT_COLUMNS: Final = (
+    "environment_id", "target", "device", "processor", "driver", "tvm", "tvm_ffi", "codec", "settings",
+)  # fmt: skip
+
+_OPERATORS = """
+    abs acos acosh asin asinh atan atan2 atanh bitwise_and bitwise_not bitwise_or bitwise_xor ceil clz copysign cos cosh
+    erf exp exp10 exp2 fabs floor fmod hypot if_then_else infinity isfinite isinf isnan large_uint_imm ldexp likely log
+    log10 log1p log2 max_value min_value nearbyint nextafter popcount pow q_multiply_shift reinterpret ret round rsqrt
+    shift_left shift_right sigmoid sin sinh sqrt tan tanh trunc vectorhigh vectorlow
+"""
+OPERATORS: Final = frozenset(_OPERATORS.split())
+"""Operators that M0 may call: arithmetic, none that names a function."""
+_IMPORTS = re.compile(r"import_|asm", re.IGNORECASE)
+
+
+class Unreadable(Exception):
+    """The folder or the row is not what a release holds. The text is one line."""
+
+
+def read(folder: str, id: str) -> Row:
+    """The example `id`: `example`, `task` and `environment`, rows of those columns. Runs in a child.
+
+    Raises:
+        Unreadable: no such row, or a file or value that no release of ours holds.
+    """
+    import resource
+
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, resource.getrlimit(resource.RLIMIT_AS)[1]))
+    root = Path(folder)
+    try:
+        example = _find(root, "[cr]*/*.parquet", {"example_id": id}, EXAMPLE_COLUMNS)
+        if example is None:
+            raise Unreadable(f"{folder}: no example {id} in construction/ or refinement/")
+        key = {name: example[name] for name in ("workload_id", "environment_id")}
+        task = _find(root, "tasks/*.parquet", key, TASK_COLUMNS)
+        if task is None:
+            raise Unreadable(f"{folder}: tasks/ has no row of workload {_short(key['workload_id'])}")
+        here = {"environment_id": key["environment_id"]}
+        environment = _find(root, "metadata/environments.parquet", here, ENVIRONMENT_COLUMNS)
+        if environment is None:
+            raise Unreadable(f"{folder}: metadata/ has no row of environment {_short(key['environment_id'])}")
+    except MemoryError:
+        raise Unreadable(f"{folder}: its files hold more than fits into {MEMORY >> 30} GiB") from None
+    _check(example, task, environment)
+    return {"example": example, "task": task, "environment": environment}
+
+
+def ids(folder: str) -> list[str]:
+    """The example ids of a folder, at most a thousand of them. Runs in a child.
+
+    Raises:
+        Unreadable: as `read`.
+    """
+    found: list[str] = []
+    for path in _files(Path(folder), "[cr]*/*.parquet"):
+        column = _open(path, ("example_id",)).read(["example_id"]).column(0)
+        found += [id for id in column.slice(0, 1000).to_pylist() if isinstance(id, str) and ID_PATTERN.fullmatch(id)]
+    return found[:1000]
+
+
+def _files(root: Path, pattern: str) -> list[Path]:
+    found: list[Path] = []
+    for path in root.glob(pattern):
+        if len(found) == MAX_FILES:
+            raise Unreadable(f"{root}: more than {MAX_FILES} files")
+        found.append(path)
+    return sorted(found)
+
+
+def _find(root: Path, pattern: str, key: Row, columns: tuple[str, ...]) -> Row | None:
+    """The first row whose columns have these values; only its row group is read, its keys first."""
+    for path in _files(root, pattern):
+        file = _open(path, columns)
+        try:
+            for group in range(file.num_row_groups):
+                keys = file.read_row_group(group, list(key))
+                mask = pc.equal(keys.column(0), pa.scalar(next(iter(key.values())), pa.string()))
+                for name, value in list(key.items())[1:]:
+                    mask = pc.and_(mask, pc.equal(keys.column(name), pa.scalar(value, pa.string())))
+                place = pc.index(mask, True).as_py()
+                if place >= 0:
+                    rows = file.read_row_group(group, list(columns)).slice(place, 1)
+                    _check_sizes(path, rows)
+                    (row,) = rows.to_pylist()
+                    return dict(row)
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise Unreadable(f"{path}: damaged: {_short(error)}") from None
+    return None
+
+
+def _open(path: Path, columns: tuple[str, ...]) -> pq.ParquetFile:
+    """A file whose columns have the types of a release."""
+    try:
+        file = pq.ParquetFile(
+            path, memory_map=False, page_checksum_verification=True, thrift_string_size_limit=1 << 24,
+            thrift_container_size_limit=1 << 20, arrow_extensions_enabled=False,
+        )  # fmt: skip
+        schema = file.schema_arrow
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise Unreadable(f"{path}: not a readable Parquet file: {_short(error)}") from None
+    if file.metadata.num_rows > MAX_ROWS:
+        raise Unreadable(f"{path}: more than {MAX_ROWS} rows")
+    types = {column.name: column.type for column in EXAMPLES.columns} | {"margin": pa.float64(), "messages": MESSAGES}
+    for name in columns:
+        wanted = types.get(name, pa.string())
+        index = schema.get_all_field_indices(name)
+        if len(index) != 1:
+            raise Unreadable(f"{path}: has {len(index)} columns '{name}', and a release has one")
+        if schema.field(index[0]).type != wanted:
+            raise Unreadable(f"{path}: column '{name}' is {_short(schema.field(index[0]).type)}, and must be {wanted}")
+    return file
+
+
+def _check_sizes(path: Path, rows: pa.Table) -> None:
+    """Refuse a row whose texts are too long, before they become Python objects."""
+    for name in rows.column_names:
+        column = rows.column(name)
+        if pa.types.is_string(column.type):
+            size = pc.max(pc.binary_length(column)).as_py() or 0
+            if size > MAX_TEXT.get(name, MAX_OTHER):
+                raise Unreadable(f"{path}: '{name}' holds {size} bytes, more than {MAX_TEXT.get(name, MAX_OTHER)}")
+        elif pa.types.is_list(column.type):
+            texts = pc.list_flatten(column).combine_chunks()
+            sizes = pc.max(pc.binary_length(pc.struct_field(texts, "content"))).as_py() or 0
+            if len(texts) > 16 or sizes > MAX_TEXT["completion"]:
+                raise Unreadable(f"{path}: '{name}' holds {len(texts)} messages of up to {sizes} bytes: too much")
+
+
+def _check(example: Row, task: Row, environment: Row) -> None:
+    """Refuse values that no release holds."""
+    where = example["example_id"]
+    for row in (example, task, environment):
+        lacking = [name for name, value in row.items() if value is None and name != "parent_us"]
+        if lacking:
+            raise Unreadable(f"{where}: {', '.join(lacking)} is missing")
+    for name in ("latency_us", "default_us"):
+        if not 0 < example[name] < 1e9:
+            raise Unreadable(f"{where}: {name} is {example[name]}, which is no latency")
+    if example["mode"] not in ("construct", "refine"):
+        raise Unreadable(f"{where}: mode '{_short(example['mode'])}' is neither construct nor refine")
+    if example["mode"] == "refine" and not (0 < (example["parent_us"] or 0) < 1e9 and len(example["messages"]) == 4):
+        raise Unreadable(f"{where}: a refinement without a prior graph and its latency")
+    if not 0 < task["margin"] < 100:
+        raise Unreadable(f"{where}: margin is {task['margin']}")
+    try:
+        kind = json.loads(environment["target"])["kind"]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        kind = None
+    if kind not in ("llvm", "cuda"):
+        raise Unreadable(f"{where}: its environment's target is neither llvm nor cuda")
+    check_specs(task["inputs"])
+    check_module(task["module"])
+    for text in [example["completion"], *(m["content"] for m in example["messages"] if m["role"] == "assistant")]:
+        check_payload(text)
+
+
+def check_specs(text: str) -> None:
+    """Refuse anything but a list of kernel arguments, as `compiler.inputs` takes them, of a bounded size.
+
+    Raises:
+        Unreadable: so it is.
+    """
+    try:
+        specs = json.loads(text)
+        fine = isinstance(specs, list) and 0 < len(specs) <= 64 and all(_is_spec(spec) for spec in specs)
+    except (ValueError, TypeError, KeyError, RecursionError):
+        fine = False
+    if not fine:
+        raise Unreadable("the task's inputs are not a list of kernel arguments of a bounded size")
+
+
+def _is_spec(spec: Any) -> bool:
+    shape, bounds = spec["shape"], (spec["low"], spec["high"])
+    return (
+        isinstance(spec["name"], str)
+        and isinstance(spec["role"], str)
+        and re.fullmatch(r"[a-z][0-9a-z_]{1,15}", spec["dtype"]) is not None
+        and isinstance(shape, list)
+        and len(shape) <= 16
+        and all(type(extent) is int and 0 < extent <= MAX_ELEMENTS for extent in shape)
+        and math.prod(shape) <= MAX_ELEMENTS
+        and all(bound is None or type(bound) is int for bound in bounds)
+    )
+
+
+def check_module(text: str) -> None:
+    """Refuse an M0 that calls anything but arithmetic, or that imports code.
+
+    Raises:
+        Unreadable: so it is, or the text is no `save_json`.
+    """
+    try:
+        nodes = json.loads(text)["nodes"]
+        kinds = [(str(node["type"]), node.get("data")) for node in nodes]
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        raise Unreadable("the task's module is not what tvm.ir.save_json writes") from None
+    functions = sum(kind.endswith(("Func", "GlobalVar")) for kind, _ in kinds)
+    if functions != 2:
+        raise Unreadable("the task's module holds or names other functions than the one of a workload")
+    for kind, data in kinds:
+        if kind.endswith(".Op") and str(data).split(".")[-1] not in OPERATORS:
+            raise Unreadable(f"the task's module calls {_short(data)}, which is no arithmetic")
+        if kind.endswith("String") and _IMPORTS.search(str(data)):
+            raise Unreadable(f"the task's module names {_short(data)}, which may import code")
+
+
+def check_payload(text: str) -> None:
+    """Refuse a graph whose payload imports code. A text that does not parse is left to the gates.
+
+    Raises:
+        Unreadable: so it is.
+    """
+    try:
+        graph = tsel.decode(text).graph
+    except tsel.TselError:
+        return
+    for edit in graph.edits:
+        for step in edit.instructions:
+            if step.kind == "Annotate" and any(_IMPORTS.search(str(value)) for value in step.attrs):
+                raise Unreadable(f"edit {edit.id} annotates {_short(step.attrs)}, which may import code")
+
+
+def _short(value: Any) -> str:
+    text = " ".join("".join(c if c.isprintable() else " " for c in str(value)[:2000]).split())
+    return text[:120]
