@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from littledragon.schemas.graph import Edit, Instruction
 
-_BY_KIND: Final[dict[str, tuple[str, ...]]] = {
+BY_KIND: Final[dict[str, tuple[str, ...]]] = {
     "Parallel": ("parallel",),
     "Vectorize": ("vectorize",),
     "Unroll": ("unroll",),
@@ -57,6 +57,8 @@ _ASKS: Final[tuple[tuple[str, str], ...]] = (
     ("meta_schedule.tiling_structure", "tile"),
 )
 
+_MARKS: Final = {-1: "root", -2: "inline"}
+"""Decisions of SampleComputeLocation that name no loop (TVM, src/s_tir/schedule/primitive/sampling.cc)."""
 _SCOPES: Final = (("shared", "shared"), ("local", "local"), ("wmma", "tensorize"), ("m16n8k8", "tensorize"))
 
 
@@ -71,8 +73,13 @@ def values(edits: Iterable[Edit]) -> dict[str, Any]:
 
 
 def sampled(instruction: Instruction) -> list[Any]:
-    """The values of a sampling instruction's outputs, a tile's derived last factor included; otherwise empty."""
+    """The values of a sampling instruction's outputs, a tile's derived last factor included; otherwise empty.
+
+    A sampled location is a loop of the program, and no value, unless it is `root` or `inline`.
+    """
     decision = instruction.decision
+    if instruction.kind == "SampleComputeLocation" and decision in _MARKS:
+        return [_MARKS[decision]]
     if instruction.kind == "SampleCategorical" and isinstance(decision, int):
         candidates = instruction.attrs[0] if instruction.attrs else []
         return [candidates[decision]] if 0 <= decision < len(candidates) else []
@@ -90,8 +97,7 @@ def deeds(instructions: Iterable[Instruction], known: Mapping[str, Any]) -> tupl
     done: set[str] = set()
     asked: set[str] = set()
     for instruction in instructions:
-        if instruction.kind != "Fuse" or len(instruction.inputs) > 1:  # TVM also fuses single loops, to no effect
-            done.update(_BY_KIND.get(instruction.kind, ()))
+        done.update(_own(instruction, known))
         if instruction.kind == "Annotate":
             key, value = annotation(instruction, known)
             if value in (0, False, None, ""):
@@ -102,6 +108,16 @@ def deeds(instructions: Iterable[Instruction], known: Mapping[str, Any]) -> tupl
             if isinstance(attribute, str):
                 done.update(deed for prefix, deed in _SCOPES if attribute.startswith(prefix))
     return frozenset(done), frozenset(asked)
+
+
+def _own(instruction: Instruction, known: Mapping[str, Any]) -> tuple[str, ...]:
+    """The deeds of an instruction's kind, but for those that come to nothing or to something else."""
+    place = instruction.inputs[1] if len(instruction.inputs) > 1 else None
+    if instruction.kind == "Fuse" and place is None:
+        return ()  # a single loop
+    if instruction.kind in ("ComputeAt", "ReverseComputeAt") and isinstance(place, str) and place in known:
+        return ("inline",) if known[place] == "inline" else ()
+    return BY_KIND.get(instruction.kind, ())
 
 
 def annotation(instruction: Instruction, known: Mapping[str, Any]) -> tuple[str, Any]:

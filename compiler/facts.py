@@ -373,14 +373,14 @@ def _of_scheduled(facts: _Facts, prefix: str, whose: str, found: Row) -> None:
             facts.add(
                 f"{prefix}.{kind}.extents",
                 extents,
-                f"its {word} loops have extents {_listed(extents)}",
+                f"the {word} loops of {whose} have extents {_listed(extents)}",
                 f"loops of kind {kind}",
             )
             widest = max(extents)
             facts.add(
                 f"{prefix}.{kind}.widest",
                 widest,
-                f"the longest of its {word} loops has extent {widest}",
+                f"the longest {word} loop of {whose} has extent {widest}",
                 f"max of {extents}",
             )
     threads: dict[str, int] = {}

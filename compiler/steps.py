@@ -91,7 +91,10 @@ def _seen(schedule: Any, value: Any) -> Loop | Block | int | str | None:
     if value is None:
         return None
     if name == "LoopRV":
-        loop = schedule.get(value)
+        try:
+            loop = schedule.get(value)
+        except TypeError:
+            return None  # a sampled location that is no loop: the root, or inlining
         extent = loop.extent
         size = int(extent.value) if type(extent).__name__ == "IntImm" else None
         return Loop(str(loop.loop_var.name), size, next(_blocks(loop.body), ""))

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from littledragon.compiler.deeds import deeds, values
+from littledragon.compiler.deeds import BY_KIND, deeds, values
 from littledragon.schemas.graph import Analysis, Edit, Effect, Graph
 from littledragon.validators._prose import Token, skeleton
 
@@ -50,6 +50,7 @@ _LEXICON: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
 )  # fmt: skip
 _COMPILED: Final = tuple((re.compile(pattern), wanted) for pattern, wanted in _LEXICON)
 
+_COMPOUND = re.compile(r"\b[A-Za-z]\w*\.[A-Za-z][\w.]*\w|\b[A-Za-z]\w*_\w+|\b(?:[A-Z][a-z]+){2,}\b")
 _CLAUSE = re.compile(r"[;:!?\n]|\.(?=\s|$)|,|\bbut\b|\bwhile\b|\bwhereas\b|\balthough\b|\bthough\b| - |[–—]")
 _NEGATOR = (
     r"(?:\bnot\b|n't\b|n’t\b|\bno\b|\bnever\b|\bwithout\b|\bnone\b|\bneither\b|\bnor\b|\bcannot\b|\binstead of\b|"
@@ -90,7 +91,7 @@ def claims(text: str, scope: Scope) -> tuple[int, list[str]]:
     `text` is prose without its citations.
     """
     count, false = 0, []
-    for clause in _CLAUSE.split(skeleton(text)):
+    for clause in _CLAUSE.split(skeleton(_COMPOUND.sub(_unfolded, text))):
         of_prior = scope.prior is not None and _PRIOR.search(clause) is not None
         done, whose = (scope.prior or frozenset(), "graph A") if of_prior else (scope.done, scope.whose)
         for pattern, wanted in _COMPILED:
@@ -101,6 +102,19 @@ def claims(text: str, scope: Scope) -> tuple[int, list[str]]:
                     verb = "does" if does else "does not"
                     false.append(f"'{clause.strip()[:80]}': {whose} {verb} {' or '.join(wanted)}")
     return count, false
+
+
+def _unfolded(match: re.Match[str]) -> str:
+    """A name inside prose: that of a deed or an instruction as words (`compute at`), any other as a blank."""
+    name = _snake(match.group())
+    return name.replace("_", " ") if name in _DEED_NAMES else "#"
+
+
+def _snake(name: str) -> str:
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
+
+
+_DEED_NAMES: Final = {_snake(kind) for kind in BY_KIND} | {deed for found in BY_KIND.values() for deed in found}
 
 
 def _denied(clause: str, start: int, end: int) -> bool:
@@ -124,7 +138,7 @@ def names(graph: Graph, facts: Iterable[Mapping[str, Any]]) -> frozenset[str]:
     for edit in graph.edits:
         found.update((edit.id.lower(), edit.kind.lower()))
         for instruction in edit.instructions:
-            found.update((instruction.kind.lower(), re.sub(r"(?<!^)(?=[A-Z])", "_", instruction.kind).lower()))
+            found.update((instruction.kind.lower(), _snake(instruction.kind)))
             for leaf in _leaves([instruction.inputs, instruction.attrs]):
                 found.update(n.lower() for n in _NAME.findall(leaf))
     found.update(e.id for e in graph.evidence)

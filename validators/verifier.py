@@ -195,12 +195,13 @@ def _edges(graph: Graph, report: _Report) -> None:
         if edge in seen:
             report.object("broken_edge", place, "the edge stands there twice")
         seen.add(edge)
-    for node in _claims.explained(graph):
-        kind, what = (
-            ("supports", "supported by evidence") if node in graph.analyses else ("predicts", "predicted by an edit")
-        )
-        if not any(edge.kind == kind and edge.target == node.id for edge in graph.edges):
-            report.object("broken_edge", node.id, f"it is not {what}")
+    reached = {(edge.kind, edge.target) for edge in graph.edges}
+    for analysis in graph.analyses:
+        if ("supports", analysis.id) not in reached:
+            report.object("broken_edge", analysis.id, "it is not supported by evidence")
+    for effect in graph.effects:
+        if ("predicts", effect.id) not in reached:
+            report.object("broken_edge", effect.id, "it is not predicted by an edit")
 
 
 def _evidence(graph: Graph, source: _Source, report: _Report) -> None:
