@@ -60,7 +60,7 @@ def summary(edit: str, instructions: tuple[Instruction, ...], names: Names) -> s
     if not sentences:
         return "Look up blocks and loops."
     shown = sentences if len(sentences) <= 4 else [*sentences[:3], "and so on"]
-    text = "; ".join(shown)
+    text = "".join(c if c.isprintable() else "?" for c in "; ".join(shown))
     return f"{text[0].upper()}{text[1:]}."
 
 

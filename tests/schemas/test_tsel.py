@@ -1,0 +1,263 @@
+"""The language itself: traces to graphs to text and back, spans, the golden text, and each rule of well-formedness."""
+
+import dataclasses
+import gzip
+import itertools
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from littledragon.schemas import tsel
+from littledragon.schemas.graph import Analysis, Edge, Effect, Evidence, Graph
+from littledragon.schemas.tsel import TselError
+
+ROOT = Path(__file__).parents[2]
+GOLDEN = ROOT / "tests" / "golden" / "tsel"
+TRACE = (GOLDEN / "llvm.trace.json").read_text(encoding="utf-8").strip()
+TEXT = (GOLDEN / "llvm.tsel.xml").read_text(encoding="utf-8")
+
+
+def sample() -> list[dict[str, Any]]:
+    with gzip.open(ROOT / "samples" / "h200_traces.jsonl.gz", "rt", encoding="utf-8") as file:
+        return [row for row in map(json.loads, file) if row["kind"] == "candidate"]
+
+
+def test_golden_text() -> None:
+    assert tsel.encode(TRACE).text == TEXT
+    assert tsel.decode(TEXT).trace == TRACE
+
+
+def test_sampled_traces_come_back() -> None:
+    rows = sample()
+    assert len(rows) == 44
+    kinds: set[str] = set()
+    for row in rows:
+        graph = tsel.lift(row["trace"])
+        encoded = tsel.render(graph)
+        decoded = tsel.decode(encoded.text)
+        assert decoded.trace == tsel.canonical(row["trace"])
+        assert decoded.graph == graph
+        assert tsel.render(decoded.graph) == encoded
+        assert [i.kind for edit in graph.edits for i in edit.instructions] == tsel.kinds(row["trace"])
+        kinds.update(edit.kind for edit in graph.edits)
+    assert {"tile", "reorder", "bind", "cache", "inline", "tensorize", "layout", "annotate", "postproc"} <= kinds
+
+
+def test_tile_edits_hold_the_split_that_consumes_them() -> None:
+    for row in sample():
+        for edit in tsel.lift(row["trace"]).edits:
+            sampled = [i for i in edit.instructions if i.kind == "SamplePerfectTile"]
+            assert len(sampled) == (edit.kind == "tile")
+            if sampled:
+                assert edit.instructions[-1].kind == "Split"
+
+
+def test_canonical_does_not_depend_on_sharing() -> None:
+    for row in sample()[:10]:
+        again = tsel.canonical(row["trace"])
+        assert again != row["trace"]
+        assert tsel.canonical(again) == again
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('"dtype":"int32","value":1}', '"dtype":"int64","value":1}'),
+        ('"dtype":"float32"', '"dtype":"float64"'),
+        ('"type":"bool","data":true', '"type":"int","data":1'),
+    ],
+)
+def test_types_of_numbers_are_kept(old: str, new: str) -> None:
+    assert old in TRACE
+    other = TRACE.replace(old, new, 1)
+    assert tsel.canonical(other) == other
+    assert tsel.decode(tsel.encode(other).text).trace == other
+    assert tsel.encode(other).text != TEXT
+
+
+def test_index_maps_stand_once_and_name_sampled_variables_by_reference() -> None:
+    trace = next(row["trace"] for row in sample() if "TransformLayout" in row["trace"])
+    text = tsel.encode(trace).text
+    maps = re.findall(r"<map id=\"m\d+\">(.*)</map>", text)
+    assert len(maps) == len(set(maps)) >= 2
+    assert any(re.search(r'\["\*","t\d+\.\d+\.\d+","t\d+\.\d+\.\d+"\]', one) for one in maps)
+    assert '"$0"' in "".join(maps)
+    assert "root_index" not in text
+
+
+def explained(graph: Graph, words: list[str]) -> Graph:
+    """The graph with nodes of each role around it, their texts from `words`."""
+    first = graph.edits[0]
+    return dataclasses.replace(
+        graph,
+        evidence=(Evidence("e0", words[0], words[1]),),
+        analyses=(Analysis("a0", words[2]), Analysis("a1", words[3])),
+        effects=(Effect("p0", words[4]),),
+        edits=(dataclasses.replace(first, summary=words[5]), *graph.edits[1:]),
+        edges=(Edge("supports", "e0", "a1"), Edge("motivates", "a1", first.id), Edge("predicts", first.id, "p0")),
+    )
+
+
+PROSE = st.text(
+    st.one_of(
+        st.sampled_from(list("&<>\"'\n\t\r ]]>\x85\u2028")),
+        st.characters(min_codepoint=32, max_codepoint=0x10FFFF, exclude_categories=("Cs",)),
+    ).filter(lambda c: c not in "\ufffe\uffff"),
+    max_size=40,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(PROSE, min_size=6, max_size=6))
+def test_explained_graphs_come_back(words: list[str]) -> None:
+    graph = explained(tsel.lift(TRACE), words)
+    encoded = tsel.render(graph)
+    decoded = tsel.decode(encoded.text)
+    assert decoded.graph == graph
+    assert decoded.trace == TRACE
+    assert "".join(encoded.text[span.start : span.end] for span in encoded.spans) == encoded.text
+
+
+def test_spans() -> None:
+    encoded = tsel.render(explained(tsel.lift(TRACE), ["in.x", "one", "two", "three", "four", "five"]))
+    text, spans = encoded.text, encoded.spans
+    assert spans[0].start == 0
+    assert spans[-1].end == len(text)
+    assert all(a.end == b.start and a.kind != b.kind for a, b in itertools.pairwise(spans))
+    pieces = {kind: [text[s.start : s.end] for s in spans if s.kind == kind] for kind in ("explanation", "decision")}
+    assert pieces["explanation"] == [
+        '<evidence id="e0" cite="in.x">one</evidence>',
+        '<analysis id="a0">two</analysis>',
+        '<analysis id="a1">three</analysis>',
+        '<effect id="p0">four</effect>',
+    ]
+    decisions = [i.decision for e in tsel.lift(TRACE).edits for i in e.instructions if i.decision is not None]
+    wanted = [d["factors"] if isinstance(d, dict) else d for d in decisions]
+    assert [json.loads(piece) for piece in pieces["decision"]] == wanted
+
+
+def test_no_summary_has_a_number_outside_a_computation() -> None:
+    for row in sample():
+        for edit in tsel.lift(row["trace"]).edits:
+            rest = re.sub(r"\d+( \* \d+)+ = \d+", "", edit.summary)
+            assert not re.search(r"(?<![\w.])\d+(?![\w.])", rest), edit.summary
+            for left, right in re.findall(r"(\d+(?: \* \d+)+) = (\d+)", edit.summary):
+                product = 1
+                for factor in left.split(" * "):
+                    product *= int(factor)
+                assert product == int(right)
+
+
+def test_prose_that_xml_cannot_hold_is_refused() -> None:
+    with pytest.raises(TselError) as refused:
+        tsel.render(explained(tsel.lift(TRACE), ["in.x", "a\x00b", "", "", "", ""]))
+    assert refused.value.rule == "characters"
+
+
+REFUSED = [
+    ('"factors":[2374]', '"factors":[2375]', "tile"),
+    ('"factors":[2374]', '"factors":[0]', "tile"),
+    ('"factors":[2374]', '"factors":[1187]', None),
+    ('"factors":[2374]', '"factors":[2]', "tile"),
+    ('"factors":[2374]', '"factors":[2374,8]', "tile"),
+    ('"factors":[2374]', '"factors":[2374.0]', "tile"),
+    ('"factors":[2374]', '"factors":[true]', "tile"),
+    ('"extent":18992', '"extent":-18992', "tile"),
+    (',"d":{"extent":18992,"factors":[2374]}', "", "decision"),
+    (',"d":{"extent":18992,"factors":[2374]}', ',"d":null', "grammar"),
+    ('"a":[2,64],"o":"EE"', '"a":[2,64],"o":"E"', "outputs"),
+    ('"a":[2,64],"o":"EE"', '"a":[3,64],"o":"EE"', "tile"),
+    ('"a":[2,64],"o":"EE"', '"a":[2,0],"o":"EE"', "range"),
+    ('"a":[2,64],"o":"EE"', '"a":[2],"o":"EE"', "arity"),
+    ('"a":[2,64],"o":"EE"', '"a":[{"int":2},64],"o":"EE"', None),
+    ('"a":[2,64],"o":"EE"', '"a":[{"IntImm:int32":2},64],"o":"EE"', "value"),
+    ('"a":[2,64],"o":"EE"', '"a":["2",64],"o":"EE"', "range"),
+    ('"o":"E","d":1}', '"o":"E","d":4}', "decision"),
+    ('"o":"E","d":1}', '"o":"E","d":-1}', "decision"),
+    ('"o":"E","d":1}', '"o":"E","d":true}', "decision"),
+    ('"o":"E","d":1}', '"o":"E","d":1,"d":1}', "json"),
+    ("[0.25,0.25,0.25,0.25]", "[0.25,0.25,0.25,NaN]", "json"),
+    ("[0.25,0.25,0.25,0.25]", "[0.25,0.25,0.25,1e999]", "json"),
+    ("[0.25,0.25,0.25,0.25]", "[0.25,0.25,0.25,-0.25]", "range"),
+    ("[0.25,0.25,0.25,0.25]", "[0.25,0.25,0.25]", "probs"),
+    ('{"k":"EnterPostproc"}', '{"k":"EnterPostproc"}\n{"k":"EnterPostproc"}', "boundary"),
+    ('{"k":"EnterPostproc"}', '{"k":"GetSBlock","a":["root","main"],"o":"B"}', "boundary"),
+    ('{"k":"EnterPostproc"}', '{"k":"EnterPostproc","d":0}', "decision"),
+    ('"k":"RFactor"', '"k":"Refactor"', "kind"),
+    ('"k":"GetSBlock","a":["root","main"]', '"k":"GetSBlock","a":["root",7]', "range"),
+    ('"k":"GetSBlock"', '"k":7', "grammar"),
+    ('"k":"GetSBlock"', '"x":1,"k":"GetSBlock"', "grammar"),
+    ('"i":["t0.0.0"],"o":"LL"', '"i":["t0.9.0"],"o":"LL"', "reference"),
+    ('"i":["t0.0.0"],"o":"LL"', '"i":["t0.2.0"],"o":"LL"', "reference"),
+    ('"i":["t0.0.0"],"o":"LL"', '"i":["t0.0.0","t0.0.0"],"o":"LL"', "arity"),
+    ('"i":["t0.0.0"],"o":"LL"', '"i":[],"o":"LL"', "grammar"),
+    ('"i":["t0.0.0"],"o":"LL"', '"i":["t0.0.0"],"o":"LB"', "outputs"),
+    ('"i":["t0.2.1","t0.3.0","t0.3.1"]', '"i":["t0.2.1","t0.3.0","t0.2.0"]', "reference"),
+    ('"i":["t0.2.1","t0.3.0","t0.3.1"]', '"i":["t0.2.1",null,null]', "factor"),
+    ('"i":["t0.2.1","t0.3.0","t0.3.1"]', '"i":["t0.2.1",null,0]', "range"),
+    ('"a":["meta_schedule.parallel"]', '"a":["meta_schedule.unroll_explicit"]', None),
+    ("32],", "1000000000],", "range"),
+    ("32],", "3000000000],", "value"),
+    ("32],", '{"IntImm:int64":1000000000}],', "range"),
+    ('id="t1" kind', 'id="t0" kind', "id"),
+    ('id="t1" kind', 'id="x1" kind', "id"),
+    ("</graph>", '<supports from="t0" to="t1"/></graph>', "edge"),
+    ("</graph>", '<supports from="e7" to="a7"/></graph>', "edge"),
+    ("</graph>", '<map id="m0">{"in":["i"],"out":["i"]}</map></graph>', "map"),
+    ("</graph>", '<map id="m0">{"in":["i"],"out":[["//","i",0]]}</map></graph>', "map"),
+    ("</graph>", '<map id="m0">{"in":["i"],"out":["$0"]}</map></graph>', "map"),
+    ("</graph>", '<map id="m0">{"in":["i"],"let":{"$0":["+","$0",1]},"out":["$0"]}</map></graph>', "map"),
+    ('tvm="0.25.0.post1"', 'tvm="0.27.0"', "version"),
+    ('version="tsel/1"', 'version="tsel/2"', "version"),
+    ('notation="json"', 'notation="line"', "version"),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "rule"), REFUSED)
+def test_rules(old: str, new: str, rule: str | None) -> None:
+    """Each rule refuses its breach, and the neighbours that break none pass."""
+    assert old in TEXT
+    text = TEXT.replace(old, new, 1)
+    if rule is None:
+        assert tsel.decode(text).trace != TRACE
+        return
+    with pytest.raises(TselError) as refused:
+        tsel.decode(text)
+    assert (refused.value.gate, refused.value.rule) == ("wellformed", rule)
+    assert refused.value.place in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "rule"),
+    [
+        ("", "xml"),
+        ("<graph", "xml"),
+        ("{}", "xml"),
+        ('<?xml version="1.0"?>' + TEXT, "xml"),
+        ("<!DOCTYPE graph>" + TEXT, "xml"),
+        (TEXT + TEXT, "xml"),
+        (TEXT.replace("</graph>", "<!-- x --></graph>"), "xml"),
+        (TEXT.replace("</graph>", "<![CDATA[x]]></graph>"), "xml"),
+        (TEXT.replace("</graph>", "<?x y?></graph>"), "xml"),
+        (TEXT.replace("</graph>", "&x;</graph>"), "xml"),
+        (TEXT.replace("</graph>", "hello</graph>"), "text"),
+        (TEXT.replace("</graph>", "<graph/></graph>"), "node"),
+        (TEXT.replace("</graph>", '<analysis id="a1"><summary>x</summary></analysis></graph>'), "node"),
+        (TEXT.replace(' kind="tile"', ""), "attribute"),
+        (TEXT.replace(' kind="tile"', ' kind="tile" x="y"'), "attribute"),
+        (TEXT.replace("<summary>", "<summary></summary><summary>", 1), "node"),
+        (TEXT.encode("utf-16"), "encoding"),
+        (TEXT.replace("tile", "\ud800"), "encoding"),
+        (" " * (tsel.MAX_TEXT + 1), "size"),
+    ],
+)
+def test_what_is_no_graph(text: str | bytes, rule: str) -> None:
+    with pytest.raises(TselError) as refused:
+        tsel.decode(text)
+    assert (refused.value.gate, refused.value.rule) == ("parsed", rule)

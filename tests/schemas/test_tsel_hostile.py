@@ -1,0 +1,185 @@
+"""Whatever a text or a trace is, the language reads it or raises TselError, soon, and nothing else."""
+
+import json
+import random
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from littledragon.schemas import tsel
+from littledragon.schemas.tsel import TselError
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "tsel"
+TRACE = (GOLDEN / "llvm.trace.json").read_text(encoding="utf-8").strip()
+TEXT = (GOLDEN / "llvm.tsel.xml").read_text(encoding="utf-8")
+HUGE = 400_000
+
+
+def reads_or_refuses(text: Any) -> bool:
+    """Whether a text is read. What is read must also be written and read again."""
+    try:
+        decoded = tsel.decode(text)
+    except TselError as error:
+        assert error.gate in ("parsed", "wellformed")
+        assert "\n" not in str(error)
+        return False
+    assert tsel.decode(tsel.render(decoded.graph).text) == decoded
+    return True
+
+
+def lifts_or_refuses(trace: Any) -> bool:
+    """Whether a trace is lifted. What is lifted must come back."""
+    try:
+        text = tsel.encode(trace).text
+    except TselError:
+        return False
+    assert tsel.decode(text).trace == tsel.canonical(trace)
+    return True
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.one_of(st.binary(max_size=300), st.text(max_size=300)))
+def test_noise(text: str | bytes) -> None:
+    assert not reads_or_refuses(text)
+    assert not lifts_or_refuses(text)
+
+
+JSON = st.recursive(
+    st.one_of(
+        st.none(),
+        st.booleans(),
+        st.integers(),
+        st.floats(),
+        st.text(max_size=6),
+        st.sampled_from(["t0.0.0", "t0.2.1", "t0.3.0", "m0", "root", "None", '"', "{}", 2**63, -(2**31), 1e308, 0]),
+    ),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3),
+        st.dictionaries(st.sampled_from(["map", "int", "str", "dict", "IntImm:bool", "extent", "factors"]), inner),
+    ),
+    max_leaves=6,
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.integers(0, 10_000), st.sampled_from("kiaod"), JSON)
+def test_any_value_in_any_place(at: int, key: str, value: Any) -> None:
+    lines = TEXT.splitlines()
+    places = [i for i, line in enumerate(lines) if line.startswith("{")]
+    place = places[at % len(places)]
+    fragment = json.loads(lines[place])
+    if key in ("i", "a") and isinstance(value, list) is False and fragment.get(key):
+        fragment[key][at % len(fragment[key])] = value
+    else:
+        fragment[key] = value
+    text = json.dumps(fragment).replace("&", "&amp;").replace("<", "&lt;").replace("\x7f", "")
+    reads_or_refuses("\n".join([*lines[:place], text, *lines[place + 1 :]]))
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.integers(0, 1 << 30))
+def test_mutated_texts(seed: int) -> None:
+    draw = random.Random(seed)
+    text = TEXT
+    for _ in range(draw.randint(1, 4)):
+        start = draw.randrange(len(text))
+        end = min(len(text), start + draw.choice([0, 1, 1, 5, 60]))
+        other = draw.randrange(len(text))
+        put = draw.choice(["", text[other : other + 30], draw.choice('<>&"{}[]0-9e,\\/\x00\n'), "9" * 30, '"', "]]>"])
+        text = text[:start] + put + text[end:]
+    reads_or_refuses(text)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.integers(0, 1 << 30))
+def test_mutated_traces(seed: int) -> None:
+    draw = random.Random(seed)
+    graph = json.loads(TRACE)
+    nodes = graph["nodes"]
+    for _ in range(draw.randint(1, 3)):
+        node = draw.choice(nodes)
+        data = node.get("data")
+        odd = draw.choice([None, True, -1, 0, 1, len(nodes), len(nodes) - 1, 2**70, 0.5, "x", "b0", "None", [], {}])
+        if isinstance(data, list) and data:
+            data[draw.randrange(len(data))] = draw.choice([odd, draw.randrange(len(nodes))])
+        elif isinstance(data, dict):
+            data[draw.choice(list(data))] = odd
+        else:
+            node[draw.choice(["type", "data"])] = odd
+    lifts_or_refuses(json.dumps(graph))
+
+
+def billion_laughs(levels: int = 40) -> str:
+    nodes: list[dict[str, Any]] = [{"type": "ffi.Array", "data": []}]
+    nodes += [{"type": "ffi.Array", "data": [i, i]} for i in range(levels)]
+    return json.dumps({"root_index": levels, "nodes": nodes, "metadata": {"tvm_version": tsel.TVM}})
+
+
+def wide(levels: int = 6, width: int = 200) -> str:
+    nodes: list[dict[str, Any]] = [{"type": "ffi.Array", "data": []}]
+    nodes += [{"type": "ffi.Array", "data": [i] * width} for i in range(levels)]
+    return json.dumps({"root_index": levels, "nodes": nodes, "metadata": {"tvm_version": tsel.TVM}})
+
+
+def cyclic() -> str:
+    nodes = [{"type": "ffi.Array", "data": [0, 0]}]
+    return json.dumps({"root_index": 0, "nodes": nodes, "metadata": {"tvm_version": tsel.TVM}})
+
+
+@pytest.mark.parametrize("trace", [billion_laughs(), wide(), cyclic(), "[" * HUGE, '{"a":' * HUGE, "9" * HUGE, None, 7])
+def test_hostile_traces(trace: Any) -> None:
+    start = time.monotonic()
+    assert not lifts_or_refuses(trace)
+    assert time.monotonic() - start < 5
+
+
+ENTITIES = '<!DOCTYPE graph [<!ENTITY a "aaaaaaaaaa">' + "".join(
+    f'<!ENTITY {chr(98 + i)} "{("&" + chr(97 + i) + ";") * 10}">' for i in range(9)
+)
+FRAGMENT = '{"k":"EnterPostproc"}'
+LETS = ",".join(f'"${i}":["*","${i - 1}","${i - 1}"]' if i else '"$0":1' for i in range(3000))
+DEEP_LETS = f'<map id="m0">{{"in":["i"],"let":{{{LETS}}},"out":["$2999"]}}</map></graph>'
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        ENTITIES + "]><graph>&j;</graph>",
+        '<!DOCTYPE graph SYSTEM "file:///etc/passwd"><graph/>',
+        "<graph>" * (HUGE // 8),
+        "<a>" * 300_000,
+        "<graph " + 'x="1" ' * 100_000 + "/>",
+        TEXT.replace(FRAGMENT, '{"k":"Fuse","i":' + "[" * HUGE + "]" * HUGE + "}"),
+        TEXT.replace(FRAGMENT, '{"k":"Fuse","i":["' + '\\"' * HUGE + "}"),
+        TEXT.replace(FRAGMENT, '{"k":"Fuse","a":[' + "9" * HUGE + "]}"),
+        TEXT.replace(FRAGMENT, '{"k":"Fuse","a":[1e' + "9" * HUGE + "]}"),
+        TEXT.replace(FRAGMENT, '{"k":"Fuse","a":[0.' + "9" * HUGE + "]}"),
+        TEXT.replace(FRAGMENT, '{"k":"Fuse","o":"' + "L" * HUGE + '"}'),
+        TEXT.replace(FRAGMENT, '{"k":"Fuse","i":[' + "0," * HUGE + "0]}"),
+        TEXT.replace(FRAGMENT, (FRAGMENT + "\n") * 40_000),
+        TEXT.replace('"k":"RFactor"', '"k":"' + "R" * HUGE + '"'),
+        TEXT.replace("</graph>", DEEP_LETS),
+        TEXT.replace("</graph>", '<supports from="e0" to="a0"/>' * 30_000 + "</graph>"),
+        None,
+        7,
+    ],
+    ids=lambda text: str(text)[:20],
+)
+def test_hostile_texts(text: Any) -> None:
+    start = time.monotonic()
+    assert not reads_or_refuses(text)
+    assert time.monotonic() - start < 5
+
+
+def test_strings_of_a_trace_survive_whatever_they_hold() -> None:
+    for name in ("<&>", "]]>", "a\\b", "é ", "\x7f\x85\u2028\ufffe", "t0.0.0", "{}", "None", '"', "'"):
+        graph = json.loads(TRACE)
+        for node in graph["nodes"]:
+            if node["type"] == "ffi.String" and re.fullmatch("x_red_temp.*", node["data"]):
+                node["data"] = name
+        assert lifts_or_refuses(json.dumps(graph)) == ('"' not in name)
