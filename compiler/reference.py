@@ -77,7 +77,9 @@ def rounding(module: Any) -> dict[str, Any]:
     import tvm
     from tvm.tirx.stmt_functor import post_order_visit
 
-    longest, accumulated, stored = 1, set(), set()
+    longest = 1
+    accumulated: set[str] = set()
+    stored: set[str] = set()
     discrete = bits = False
 
     def visit(node: Any) -> None:

@@ -1,0 +1,312 @@
+"""Stage search: rounds of MetaSchedule's search, each candidate built, checked on one input and timed.
+
+A unit is one round of one workload; what it may learn from is named in its inputs, so a lost round is simply done
+again. A candidate that fails a gate is a row, never an error.
+"""
+
+import json
+import statistics
+import tempfile
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from littledragon.compiler import children, targets
+from littledragon.compiler.children import ChildError
+from littledragon.compiler.environment import environment
+from littledragon.pipelines.config import Config
+from littledragon.pipelines.stage import Payload, Result, Unit
+from littledragon.pipelines.store import Store
+from littledragon.schemas.gates import OK, State
+from littledragon.schemas.ids import content_id, digest
+from littledragon.validators import device as devices
+from littledragon.validators.device import Device, GateFailed, Kernel
+
+NAME = "search"
+VERSION = 1
+TABLES = ("candidates", "traces", "environments")
+
+CASE: Final = 0
+"""The one input case on which the search checks; verify takes all."""
+
+Row = dict[str, Any]
+
+
+def params(config: Config) -> dict[str, Any]:
+    """The settings that decide what is proposed and how it is timed; deadlines are not among them."""
+    return {
+        "target": config.target,
+        "device": config.device,
+        "seed": config.seed,
+        "population": config.population,
+        "candidates_per_round": config.candidates_per_round,
+        "repeat_ms": config.repeat_ms,
+    }
+
+
+def environment_row(config: Config) -> Row:
+    """What is set where this configuration measures: the row of `environments`."""
+    target = targets.target(config.target)
+    settings = {
+        "threads": devices.threads(target),
+        "repeats": 5,
+        "repeat_ms": config.repeat_ms,
+        "cache_flush": False,
+    }
+    return environment(target, config.device, settings)
+
+
+@dataclass(frozen=True)
+class Chain:
+    """The rounds of one workload that can be known now.
+
+    ended: every round that there will be has ended. hidden: a unit's rows are not in the current plan.
+    """
+
+    workload_id: str
+    units: list[Unit]
+    candidates: list[Row]
+    ended: bool
+    hidden: bool = False
+
+
+def plan(store: Store, config: Config) -> list[Unit]:
+    """Every round known so far, and the next one of each workload, up to `config.rounds`."""
+    while True:
+        found = chains(store, config)
+        units = [one for chain in found for one in chain.units]
+        if not any(chain.hidden for chain in found):
+            return units
+        # Rounds of an earlier run that this plan names again: with the plan written, their rows can be read.
+        store.plan(NAME, units)
+
+
+def chains(store: Store, config: Config) -> list[Chain]:
+    """The rounds of each workload, in order of workloads."""
+    here = environment_row(config)["environment_id"]
+    states = store.complete(NAME)
+    named = set(store.manifest(NAME) or ())
+    by_unit: dict[str, list[Row]] = defaultdict(list)
+    for row in store.rows("candidates", "environment_id = $here", here=here):
+        by_unit[row["unit_id"]].append(row)
+    workloads = store.rows("workloads", "state = 'ok'")
+    return [_chain(row["workload_id"], here, config, states, named, by_unit) for row in workloads]
+
+
+def _chain(
+    workload_id: str,
+    here: str,
+    config: Config,
+    states: dict[str, State],
+    named: set[str],
+    by_unit: dict[str, list[Row]],
+) -> Chain:
+    units: list[Unit] = []
+    candidates: list[Row] = []
+    for number in range(config.rounds):
+        history = [[row["candidate_id"], row["latency_us"]] for row in candidates]
+        inputs = {"workload_id": workload_id, "environment_id": here, "round": number, "history": digest(history)}
+        units.append(Unit(NAME, VERSION, params(config), inputs))
+        state = states.get(units[-1].id)
+        if state is None or units[-1].id not in named:
+            return Chain(workload_id, units, candidates, ended=False, hidden=state is not None)
+        candidates += by_unit[units[-1].id]
+        if state != "ok":
+            break
+    return Chain(workload_id, units, candidates, ended=True)
+
+
+def load(store: Store, unit: Unit, config: Config) -> Payload:
+    """The workload, the environment, and trace and latency of every candidate of the rounds before."""
+    workload_id = unit.inputs["workload_id"]
+    workload = store.rows("workloads", "workload_id = $id and state = 'ok'", id=workload_id)[0]
+    earlier = {
+        row["candidate_id"]: row
+        for row in store.rows(
+            "candidates",
+            "workload_id = $id and environment_id = $here and round < $round",
+            id=workload_id,
+            here=unit.inputs["environment_id"],
+            round=unit.inputs["round"],
+        )
+    }
+    traces = store.rows("traces", "list_contains($ids, candidate_id)", ids=list(earlier)) if earlier else []
+    return {
+        "workload_id": workload_id,
+        "module": workload["module"],
+        "specs": json.loads(workload["inputs"]),
+        "target": targets.target(config.target),
+        "environment": environment_row(config),
+        "round": unit.inputs["round"],
+        "records": [
+            {"trace": row["trace"], "latency_us": earlier[row["candidate_id"]]["latency_us"]}
+            for row in traces
+            if earlier[row["candidate_id"]]["module_hash"] is not None
+        ],
+    }
+
+
+@dataclass
+class Trial:
+    """A candidate on its way through the gates: its row, its trace's row, and what it was built into."""
+
+    row: Row
+    scheduled: str | None = None
+    trace: Row | None = None
+    kernel: Kernel | None = None
+    run_s: float = 0.0
+
+    def fail(self, gate: str, reason: str) -> None:
+        """Stop at this gate."""
+        self.row |= {"status": gate, "reason": reason}
+
+    @property
+    def alive(self) -> bool:
+        return bool(self.row["status"] == OK)
+
+
+def work(payload: Payload, config: Config) -> Result:
+    """One round: propose, admit, build, check, then time with nothing else running."""
+    target = payload["target"]
+    device = devices.open_device(
+        config.device, target, build_deadline_s=config.build_deadline_s, run_deadline_s=config.run_deadline_s
+    )
+    try:
+        with device.shared():
+            trials = _propose(payload, config)
+    except ChildError as error:
+        return Result(state="failed", reason=error.kind, detail=f"proposing: {error.detail}")
+    found = len([trial for trial in trials if trial.row["source"] != "default"])
+    with tempfile.TemporaryDirectory(prefix="dragon-search-") as folder:
+        for trial in trials:
+            with device.shared():
+                _admit(trial, payload, config)
+                _build_and_check(trial, payload, config, device, Path(folder))
+        with device.exclusive():
+            _time([trial for trial in trials if trial.alive], payload, config, device)
+    rows = {
+        "candidates": [trial.row for trial in trials],
+        "traces": [trial.trace for trial in trials if trial.trace is not None],
+        "environments": [payload["environment"]],
+    }
+    if found:
+        return Result(rows)
+    return Result(rows, state="rejected", reason="no_space" if payload["round"] == 0 else "exhausted")
+
+
+def _propose(payload: Payload, config: Config) -> list[Trial]:
+    """The default schedule (in round 0) and the new proposals."""
+    proposer = children.worker("propose")
+    target, module = payload["target"], payload["module"]
+    trials = []
+    if payload["round"] == 0:
+        made = proposer.call(
+            "littledragon.compiler.proposals:default",
+            deadline_s=config.propose_deadline_s,
+            module=module,
+            target=target,
+        )
+        row = _row(payload, "default", None) | {"module_hash": made["module_hash"]}
+        trials.append(Trial(row, made["scheduled"]))
+    proposals = proposer.call(
+        "littledragon.compiler.proposals:propose",
+        deadline_s=config.propose_deadline_s,
+        module=module,
+        target=target,
+        records=payload["records"],
+        count=config.candidates_per_round,
+        seed=config.seed,
+        round=payload["round"],
+        population=config.population,
+    )
+    for proposal in proposals:
+        row = _row(payload, proposal["source"], proposal["trace"]) | {"score": proposal["score"]}
+        trials.append(Trial(row, trace={"candidate_id": row["candidate_id"], "trace": proposal["trace"]}))
+    return trials
+
+
+def _row(payload: Payload, source: str, trace: str | None) -> Row:
+    """A row of `candidates` before its first gate."""
+    identity = {"workload": payload["workload_id"], "target": payload["target"], "trace": trace}
+    return {
+        "candidate_id": content_id("c", identity),
+        "workload_id": payload["workload_id"],
+        "environment_id": payload["environment"]["environment_id"],
+        "source": source,
+        "rules": payload["target"]["kind"],
+        "round": payload["round"],
+        "status": OK,
+        "reason": None,
+        "module_hash": None,
+        "score": None,
+        "latency_us": None,
+        "repeats_us": None,
+        "error": None,
+        "build_s": None,
+    }
+
+
+def _admit(trial: Trial, payload: Payload, config: Config) -> None:
+    """Gates parsed … encoded, for what has a trace."""
+    if trial.trace is None:
+        return
+    try:
+        admitted = admit(payload["module"], trial.trace["trace"], payload["target"], config.build_deadline_s)
+    except ChildError as error:
+        trial.fail("replayed", str(error))
+        trial.trace = None
+        return
+    if admitted["failed"]:
+        trial.fail(admitted["failed"], admitted["reason"])
+    trial.row["module_hash"] = admitted["module_hash"]
+    trial.scheduled = admitted["scheduled"]
+    if admitted["failed"] == "parsed":
+        trial.trace = None
+    else:
+        trial.trace = {
+            "candidate_id": trial.row["candidate_id"],
+            **{name: admitted[name] for name in ("trace", "tsel", "instructions", "postproc_instructions")},
+        }
+
+
+def admit(module: str, trace: str, target: dict[str, Any], deadline_s: float) -> dict[str, Any]:
+    """What `compiler.traces:admit` says of a trace. Raises ChildError where it crashed or was late."""
+    answer: dict[str, Any] = children.worker("propose").call(
+        "littledragon.compiler.traces:admit", deadline_s=deadline_s, module=module, trace=trace, target=target
+    )
+    return answer
+
+
+def _build_and_check(trial: Trial, payload: Payload, config: Config, device: Device, folder: Path) -> None:
+    """Gates built, ran, correct."""
+    if not trial.alive:
+        return
+    assert trial.scheduled is not None
+    workload = devices.Workload(payload["module"], payload["specs"])
+    row = trial.row
+    try:
+        trial.kernel, row["build_s"] = device.build(
+            trial.scheduled, row["module_hash"], folder, default=row["source"] == "default"
+        )
+        checked = device.check(trial.kernel, workload, [CASE], config.seed)
+    except GateFailed as failed:
+        trial.fail(failed.gate, failed.reason)
+        return
+    row["error"], trial.run_s = checked.error, checked.run_s
+    if not checked.correct:
+        trial.fail("correct", f"error is {checked.error:.3g} times its bound")
+
+
+def _time(trials: Sequence[Trial], payload: Payload, config: Config, device: Device) -> None:
+    """Gate timed."""
+    workload = devices.Workload(payload["module"], payload["specs"])
+    for trial in trials:
+        assert trial.kernel is not None
+        try:
+            repeats = device.time(trial.kernel, workload, config.repeat_ms, trial.run_s)
+        except GateFailed as failed:
+            trial.fail(failed.gate, failed.reason)
+            continue
+        trial.row |= {"repeats_us": repeats, "latency_us": statistics.median(repeats)}

@@ -1,0 +1,285 @@
+"""Stage verify: default, best and slower candidates of a workload, measured anew by three fresh processes.
+
+Only latencies from here enter selections and anchors. A unit is one workload with the candidates that its search
+left to choose from; it builds them again, checks every input case, and times all of them in each process.
+"""
+
+import json
+import math
+import os
+import statistics
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from littledragon.compiler import children, targets
+from littledragon.compiler.children import ChildError
+from littledragon.compiler.inputs import CASES
+from littledragon.pipelines import search
+from littledragon.pipelines.config import Config
+from littledragon.pipelines.stage import Payload, Result, Unit
+from littledragon.pipelines.store import Store
+from littledragon.schemas.gates import OK
+from littledragon.validators import device as devices
+from littledragon.validators.device import Device, GateFailed, Kernel
+from littledragon.validators.stability import launch_bound, margin, noise_band
+
+NAME = "verify"
+VERSION = 1
+TABLES = ("verdicts", "anchors")
+
+PROCESSES: Final = 3
+
+Row = dict[str, Any]
+
+
+def params(config: Config) -> dict[str, Any]:
+    """The settings that decide what is chosen, and how it is measured and judged."""
+    return {
+        "target": config.target,
+        "device": config.device,
+        "seed": config.seed,
+        "verify_best": config.verify_best,
+        "verify_parents": config.verify_parents,
+        "margin_floor": config.margin_floor,
+        "stable_band": config.stable_band,
+        "repeat_ms": config.repeat_ms,
+        "cases": len(CASES),
+    }
+
+
+def plan(store: Store, config: Config) -> list[Unit]:
+    """One unit for each workload whose search has ended and left a default schedule."""
+    units = []
+    here = search.environment_row(config)["environment_id"]
+    for chain in search.chains(store, config):
+        default = [row["candidate_id"] for row in chain.candidates if row["source"] == "default"]
+        if chain.ended and default:
+            chosen = [["default", default[0]], *choose(chain.candidates, config.verify_best, config.verify_parents)]
+            inputs = {"workload_id": chain.workload_id, "environment_id": here, "chosen": chosen}
+            units.append(Unit(NAME, VERSION, params(config), inputs))
+    return units
+
+
+def choose(candidates: Sequence[Row], best: int, parents: int) -> list[list[str]]:
+    """(role, candidate) for the fastest ones, and for slower ones spaced evenly in log latency down to the slowest."""
+    timed = [row for row in candidates if row["status"] == OK and row["source"] != "default"]
+    timed.sort(key=lambda row: (row["latency_us"], row["candidate_id"]))
+    chosen = [["best", row["candidate_id"]] for row in timed[:best]]
+    rest = timed[best:]
+    if rest:
+        low, high = math.log(timed[0]["latency_us"]), math.log(rest[-1]["latency_us"])
+        for step in range(1, parents + 1):
+            if not rest:
+                break
+            wanted = low + (high - low) * step / parents
+            row = min(rest, key=lambda row: abs(math.log(row["latency_us"]) - wanted))
+            rest.remove(row)
+            chosen.append(["parent", row["candidate_id"]])
+    return chosen
+
+
+def load(store: Store, unit: Unit, config: Config) -> Payload:
+    """The workload, and the trace of each chosen candidate (none for the default schedule)."""
+    workload = store.rows("workloads", "workload_id = $id and state = 'ok'", id=unit.inputs["workload_id"])[0]
+    ids = [candidate_id for _, candidate_id in unit.inputs["chosen"]]
+    traces = {
+        row["candidate_id"]: row["trace"] for row in store.rows("traces", "list_contains($ids, candidate_id)", ids=ids)
+    }
+    return {
+        "workload_id": workload["workload_id"],
+        "environment_id": unit.inputs["environment_id"],
+        "module": workload["module"],
+        "specs": json.loads(workload["inputs"]),
+        "target": targets.target(config.target),
+        "chosen": [{"role": role, "candidate_id": id, "trace": traces.get(id)} for role, id in unit.inputs["chosen"]],
+    }
+
+
+@dataclass
+class Subject:
+    """A chosen candidate: its row of `verdicts`, its kernel, what one run took, its repeats in each process."""
+
+    row: Row
+    kernel: Kernel | None = None
+    run_s: float = 0.0
+    repeats: list[list[float]] = field(default_factory=list)
+
+    def fail(self, gate: str, reason: str) -> None:
+        self.row |= {"status": gate, "reason": reason}
+
+    @property
+    def alive(self) -> bool:
+        return bool(self.row["status"] == OK)
+
+
+def work(payload: Payload, config: Config) -> Result:
+    """Build and check all, time all in three fresh processes, judge."""
+    device = devices.open_device(
+        config.device,
+        payload["target"],
+        build_deadline_s=config.build_deadline_s,
+        run_deadline_s=config.run_deadline_s,
+    )
+    subjects = [Subject(_row(payload, chosen)) for chosen in payload["chosen"]]
+    empty_us = None
+    with tempfile.TemporaryDirectory(prefix="dragon-verify-") as folder:
+        for subject, chosen in zip(subjects, payload["chosen"], strict=True):
+            with device.shared():
+                _build_and_check(subject, chosen["trace"], payload, config, device, Path(folder))
+        if subjects[0].alive:
+            _time(subjects, payload, config, device, config.repeat_ms)
+            if _noisy(subjects, config):
+                # Something else may have run just then: one more time, with repeats twice as long.
+                _time(subjects, payload, config, device, 2 * config.repeat_ms)
+            with device.exclusive():
+                try:
+                    empty_us = device.time_empty(Path(folder), config.repeat_ms)
+                except GateFailed as failed:
+                    return Result(state="failed", reason=failed.gate, detail=f"empty kernel: {failed.reason}")
+        for subject in subjects:
+            _judge(subject, config)
+    anchor = anchor_row([subject.row for subject in subjects], empty_us, config.margin_floor)
+    rows = {"verdicts": [subject.row for subject in subjects], "anchors": [anchor]}
+    return Result(rows, state=anchor["state"], reason=anchor["reason"], detail=anchor["detail"])
+
+
+def _row(payload: Payload, chosen: dict[str, Any]) -> Row:
+    return {
+        "workload_id": payload["workload_id"],
+        "candidate_id": chosen["candidate_id"],
+        "environment_id": payload["environment_id"],
+        "role": chosen["role"],
+        "status": OK,
+        "reason": None,
+        "latency_us": None,
+        "medians_us": None,
+        "repeats_us": None,
+        "noise_band": None,
+        "cases": 0,
+        "error": None,
+        "observed": None,
+    }
+
+
+def _build_and_check(
+    subject: Subject, trace: str | None, payload: Payload, config: Config, device: Device, folder: Path
+) -> None:
+    """Everything up to the gate correct, on all input cases."""
+    target = payload["target"]
+    workload = devices.Workload(payload["module"], payload["specs"])
+    try:
+        if trace is None:
+            made = children.worker("propose").call(
+                "littledragon.compiler.proposals:default",
+                deadline_s=config.propose_deadline_s,
+                module=payload["module"],
+                target=target,
+            )
+        else:
+            made = search.admit(payload["module"], trace, target, config.build_deadline_s)
+            if made["failed"]:
+                return subject.fail(made["failed"], made["reason"])
+    except ChildError as error:
+        return subject.fail("replayed", str(error))
+    try:
+        subject.kernel, _ = device.build(made["scheduled"], made["module_hash"], folder, default=trace is None)
+        checked = device.check(subject.kernel, workload, range(len(CASES)), config.seed)
+    except GateFailed as failed:
+        return subject.fail(failed.gate, failed.reason)
+    subject.run_s = checked.run_s
+    subject.row |= {"cases": checked.cases, "error": checked.error}
+    if not checked.correct:
+        subject.fail("correct", f"error is {checked.error:.3g} times its bound")
+    return None
+
+
+def _time(subjects: Sequence[Subject], payload: Payload, config: Config, device: Device, repeat_ms: float) -> None:
+    """Three fresh processes, each timing every subject that is still alive; what was measured before is replaced."""
+    timed = [subject for subject in subjects if subject.alive]
+    for subject in timed:
+        subject.repeats = []
+    workload = devices.Workload(payload["module"], payload["specs"])
+    load_before = os.getloadavg()[0]
+    for process in range(PROCESSES):
+        kernels = [(subject.kernel, subject.run_s) for subject in timed if subject.kernel is not None]
+        with device.exclusive():
+            answers = device.time_fresh(kernels, workload, repeat_ms, process)
+        for subject, answer in zip(timed, answers, strict=True):
+            if isinstance(answer, GateFailed):
+                if subject.alive:
+                    subject.fail(answer.gate, answer.reason)
+            else:
+                subject.repeats.append(answer)
+        timed = [subject for subject in timed if subject.alive]
+    observed = {"load": [load_before, os.getloadavg()[0]], "repeat_ms": repeat_ms}
+    for subject in subjects:
+        if subject.repeats:
+            before = json.loads(subject.row["observed"]) if subject.row["observed"] else []
+            subject.row["observed"] = json.dumps([*before, observed])
+
+
+def _noisy(subjects: Sequence[Subject], config: Config) -> bool:
+    bands = [noise_band(_medians(subject)) for subject in subjects if subject.alive]
+    return max(bands, default=0.0) > config.stable_band
+
+
+def _medians(subject: Subject) -> list[float]:
+    return [statistics.median(repeats) for repeats in subject.repeats]
+
+
+def _judge(subject: Subject, config: Config) -> None:
+    """Gate stable."""
+    if not subject.alive:
+        return
+    if len(subject.repeats) < PROCESSES:
+        return subject.fail("timed", "not timed, because the default schedule failed")
+    medians = _medians(subject)
+    band = noise_band(medians)
+    subject.row |= {
+        "latency_us": statistics.median(medians),
+        "medians_us": medians,
+        "repeats_us": subject.repeats,
+        "noise_band": band,
+    }
+    if band > config.stable_band:
+        subject.fail("stable", f"three processes differ by {band:.1%}, more than {config.stable_band:.1%}")
+    return None
+
+
+def anchor_row(verdicts: Sequence[Row], empty_us: float | None, floor: float) -> Row:
+    """The workload's row of `anchors`, from its verdicts: the default schedule first.
+
+    The noise band is the larger of L0's and the anchor's; the margin follows from it.
+    """
+    default = verdicts[0]
+    passed = [row for row in verdicts[1:] if row["status"] == OK]
+    best = min(passed, key=lambda row: (row["latency_us"], row["candidate_id"]), default=None)
+    row: Row = {
+        "workload_id": default["workload_id"],
+        "environment_id": default["environment_id"],
+        "state": "rejected",
+        "reason": None,
+        "detail": None,
+        "default_id": default["candidate_id"],
+        "anchor_id": best and best["candidate_id"],
+        "default_us": default["latency_us"],
+        "anchor_us": best and best["latency_us"],
+        "empty_us": empty_us,
+        "noise_band": None,
+        "margin": None,
+    }
+    if default["status"] not in (OK, "stable"):
+        return row | {"reason": "default_failed", "detail": f"{default['status']}: {default['reason']}"}
+    if default["status"] == "stable":
+        return row | {"reason": "default_unstable", "detail": default["reason"]}
+    assert empty_us is not None
+    if launch_bound(default["latency_us"], empty_us):
+        detail = f"L0 is {default['latency_us']:.3g} us, an empty kernel {empty_us:.3g} us"
+        return row | {"reason": "launch_bound", "detail": detail}
+    if best is None:
+        return row | {"reason": "no_candidates", "detail": f"{len(verdicts) - 1} were verified"}
+    band = max(default["noise_band"], best["noise_band"])
+    return row | {"state": "ok", "noise_band": band, "margin": margin(floor, band)}
