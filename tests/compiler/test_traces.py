@@ -1,0 +1,242 @@
+"""Admission with TVM in a child: real traces pass every gate, and what TVM would crash on or repair is refused."""
+
+import dataclasses
+import gzip
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from littledragon.compiler import children, targets
+from littledragon.compiler.zoo import BLOCKS
+from littledragon.pipelines import tsel_files
+from littledragon.pipelines.errors import UserError
+from littledragon.schemas import tsel
+from littledragon.schemas.graph import Graph, Instruction
+
+ROOT = Path(__file__).parents[2]
+PROBE = Path(os.environ.get("LITTLEDRAGON_H200", ROOT.parent / "shared" / "data" / "h200_probe.jsonl.gz"))
+CUDA = targets.target("cuda")
+LLVM = targets.target("llvm")
+Rows = tuple[dict[str, str], list[dict[str, Any]]]
+
+
+def rows(path: Path) -> Rows:
+    """Modules by workload, and candidates with a trace."""
+    with gzip.open(path, "rt", encoding="utf-8") as file:
+        read = [json.loads(line) for line in file]
+    modules = {row["name"]: row["module"] for row in read if row["kind"] == "workload"}
+    return modules, [row for row in read if row["kind"] == "candidate" and row["trace"]]
+
+
+@pytest.fixture(scope="module")
+def sample() -> Rows:
+    return rows(ROOT / "samples" / "h200_traces.jsonl.gz")
+
+
+def admit(module: str, trace: str | None, target: dict[str, Any]) -> dict[str, Any]:
+    answer: dict[str, Any] = children.worker("test-traces").call(
+        "littledragon.compiler.traces:admit", deadline_s=90, module=module, trace=trace, target=target
+    )
+    return answer
+
+
+def apply(module: str, text: str, target: dict[str, Any]) -> dict[str, Any]:
+    answer: dict[str, Any] = children.worker("test-traces").call(
+        "littledragon.compiler.traces:apply", deadline_s=90, module=module, text=text, target=target
+    )
+    return answer
+
+
+def passes(row: dict[str, Any], modules: dict[str, str]) -> dict[str, Any]:
+    """A trace that passes, with what must hold of the answer."""
+    answer = admit(modules[row["name"]], row["trace"], CUDA)
+    assert answer["failed"] is None, (row["name"], row["i"], answer["reason"])
+    assert answer["trace"] == tsel.canonical(row["trace"])
+    assert answer["tsel"] == tsel.encode(row["trace"]).text
+    assert answer["applied"] == answer["instructions"] == len(tsel.kinds(row["trace"]))
+    return answer
+
+
+def test_sampled_h200_traces_replay_to_equal_modules(sample: Rows) -> None:
+    modules, candidates = sample
+    hashes = {(row["name"], passes(row, modules)["module_hash"]) for row in candidates}
+    assert len(hashes) == len(candidates)
+
+
+def test_a_text_gives_what_its_trace_gives(sample: Rows) -> None:
+    modules, candidates = sample
+    row = candidates[0]
+    given = passes(row, modules)
+    assert apply(modules[row["name"]], given["tsel"], CUDA) == given
+
+
+def test_default_schedules(sample: Rows) -> None:
+    modules, candidates = sample
+    module = modules[candidates[0]["name"]]
+    cuda, llvm = admit(module, None, CUDA), admit(module, None, LLVM)
+    assert cuda["failed"] is llvm["failed"] is None
+    assert cuda["module_hash"] != llvm["module_hash"]
+    assert "blockIdx.x" in cuda["scheduled"]
+    assert "blockIdx.x" not in llvm["scheduled"]
+
+
+def changed(graph: Graph, change: Callable[[Instruction], Instruction | None]) -> str:
+    """The text of a graph in which the first instruction is replaced for which `change` gives another."""
+    done = False
+    edits = []
+    for edit in graph.edits:
+        kept = []
+        for instruction in edit.instructions:
+            other = None if done else change(instruction)
+            done = done or other is not None
+            kept.append(other or instruction)
+        edits.append(dataclasses.replace(edit, instructions=tuple(kept)))
+    assert done
+    return tsel.render(dataclasses.replace(graph, edits=tuple(edits))).text
+
+
+def on(kind: str, **parts: Any) -> Callable[[Instruction], Instruction | None]:
+    return lambda i: dataclasses.replace(i, **parts) if i.kind == kind else None
+
+
+def other_extent(i: Instruction) -> Instruction | None:
+    if i.kind != "SamplePerfectTile":
+        return None
+    factors = [2 * i.decision["factors"][0], *i.decision["factors"][1:]]
+    return dataclasses.replace(i, decision={"extent": 2 * i.decision["extent"], "factors": factors})
+
+
+def other_step(i: Instruction) -> Instruction | None:
+    if i.kind != "Annotate" or i.attrs != ("pragma_auto_unroll_max_step",):
+        return None
+    return dataclasses.replace(i, inputs=(i.inputs[0], i.inputs[1] + 1))
+
+
+def other_width(i: Instruction) -> Instruction | None:
+    if i.kind != "SampleCategorical" or len(i.attrs[0]) != 4 or i.decision == 0:
+        return None
+    return dataclasses.replace(i, decision=0)
+
+
+def one_output_more(i: Instruction) -> Instruction | None:
+    return dataclasses.replace(i, outputs=i.outputs + "B") if i.kind == "GetChildBlocks" else None
+
+
+def many_threads(i: Instruction) -> Instruction | None:
+    """All of the first axis in its threads: [1, 1, extent, 1, 1]."""
+    if i.kind != "SamplePerfectTile" or i.attrs[0] != 5:
+        return None
+    extent = i.decision["extent"]
+    return dataclasses.replace(i, decision={"extent": extent, "factors": [1, 1, extent, 1]})
+
+
+@pytest.mark.parametrize(
+    ("change", "gate", "words"),
+    [
+        (other_extent, "applicable", "the loop's extent is"),
+        (other_step, "applicable", "is not the sampled"),
+        (other_width, "applicable", "lanes of a cooperative fetch"),
+        (one_output_more, "applicable", "GetChildBlocks"),
+        (on("GetSBlock", attrs=("nowhere", "main")), "applicable", "GetSBlock: ScheduleError: Cannot find a block"),
+        (on("CacheRead", attrs=(7, "shared")), "applicable", "buffer_index"),
+        (many_threads, "postprocessed", "VerifyGPUCode"),
+    ],
+)
+def test_what_does_not_fit_the_program_is_refused(
+    sample: Rows, change: Callable[[Instruction], Instruction | None], gate: str, words: str
+) -> None:
+    modules, candidates = sample
+    kinds = {"Vectorize", "CacheRead", "GetChildBlocks"}
+    row = next(
+        row
+        for row in candidates
+        if row["name"].startswith("gemm_f32")
+        and kinds <= set(tsel.kinds(row["trace"]))
+        and "pragma_auto_unroll_max_step" in row["trace"]
+    )
+    answer = apply(modules[row["name"]], changed(tsel.lift(row["trace"]), change), CUDA)
+    assert answer["failed"] == gate, answer["reason"]
+    assert words in answer["reason"]
+    assert "\n" not in answer["reason"]
+    assert answer["scheduled"] is None
+    assert answer["instructions"] > 0
+
+
+@pytest.mark.parametrize(("text", "gate"), [("", "parsed"), ("<graph/>", "parsed")])
+def test_texts_that_are_no_graph(text: str, gate: str) -> None:
+    assert apply("unused", text, LLVM)["failed"] == gate
+
+
+def test_traces_that_are_none() -> None:
+    assert admit("unused", "[]", LLVM)["failed"] == "parsed"
+    golden = (ROOT / "tests" / "golden" / "tsel" / "llvm.trace.json").read_text(encoding="utf-8")
+    answer = admit("unused", golden.replace('"EnterPostproc"', '"EnterPreproc"'), LLVM)
+    assert answer["failed"] == "wellformed"
+    assert answer["instructions"] == len(tsel.kinds(golden))
+
+
+def test_llvm_traces_of_random_members_and_their_files(tmp_path: Path) -> None:
+    """Random members of the llvm space pass; a sampled place that the program does not have is refused."""
+    worker = children.worker("test-traces")
+    block = next(b.id for b in BLOCKS if "softmax" in b.id)
+    tasks = worker.call("littledragon.compiler.lowering:extract", deadline_s=90, block_id=block, target=LLVM)
+    module = next(task["module"] for task in tasks if task["module"])
+    members = worker.call(
+        "littledragon.compiler.proposals:propose",
+        deadline_s=120,
+        module=module,
+        target=LLVM,
+        records=[],
+        count=6,
+        seed=0,
+        round=0,
+        population=16,
+    )
+    assert members
+    for member in members:
+        answer = admit(module, member["trace"], LLVM)
+        assert answer["failed"] is None, answer["reason"]
+        assert answer["trace"] == tsel.canonical(member["trace"])
+    path = tmp_path / "label.xml"
+    path.write_text(answer["tsel"], encoding="utf-8")
+    assert tsel_files.check(path).startswith(f"{path}: well-formed tsel/1, ")
+    assert tsel_files.apply(path, module, LLVM) == answer
+    placed = next(m["trace"] for m in members if "SampleComputeLocation" in tsel.kinds(m["trace"]))
+    far = changed(tsel.lift(placed), on("SampleComputeLocation", decision=900))
+    assert apply(module, far, LLVM)["failed"] == "applicable"
+
+
+def test_files_that_cannot_be_checked(tmp_path: Path) -> None:
+    golden = (ROOT / "tests" / "golden" / "tsel" / "llvm.tsel.xml").read_text(encoding="utf-8")
+    path = tmp_path / "label.xml"
+    with pytest.raises(UserError, match="cannot be read: No such file"):
+        tsel_files.check(path)
+    path.write_text(golden.replace('"factors":[2374]', '"factors":[2375]'), encoding="utf-8")
+    with pytest.raises(UserError, match=r"t0\.3 SamplePerfectTile: .* do not divide the extent 18992 \(tile\)"):
+        tsel_files.check(path)
+    path.write_text("x" * (tsel.MAX_TEXT + 10), encoding="utf-8")
+    with pytest.raises(UserError, match="longer than"):
+        tsel_files.apply(path, "unused", LLVM)
+
+
+@pytest.mark.h200
+@pytest.mark.skipif(not PROBE.exists(), reason="the whole H200 probe file is not here")
+def test_every_h200_trace_comes_back_as_a_tree() -> None:
+    _, candidates = rows(PROBE)
+    assert len(candidates) == 868
+    for row in candidates:
+        assert tsel.decode(tsel.encode(row["trace"]).text).trace == tsel.canonical(row["trace"])
+
+
+@pytest.mark.h200
+@pytest.mark.slow
+@pytest.mark.skipif(not PROBE.exists(), reason="the whole H200 probe file is not here")
+def test_every_h200_trace_replays_to_an_equal_module() -> None:
+    modules, candidates = rows(PROBE)
+    assert len(candidates) == 868
+    for row in candidates:
+        passes(row, modules)
