@@ -6,8 +6,8 @@ beside a run sees the run's progress. Paths in `catalog.duckdb` are absolute: af
 moved, any `dragon status` or `dragon query` on it writes the catalog anew.
 """
 
-import contextlib
 import re
+import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from littledragon.pipelines.errors import UserError
-from littledragon.pipelines.files import disk_error, disk_error_of, sync_directory, temporary
+from littledragon.pipelines.files import disk_error_of, replace
 from littledragon.schemas.gates import GATES, OK
 from littledragon.schemas.tables import BOOL, BY_NAME, FLOAT, INT, OUTCOMES, STRING, TABLES, Table
 
@@ -159,22 +159,18 @@ def write(path: Path) -> None:
     """
     import duckdb
 
-    aside = temporary(path / FILE)
-    try:
-        with duckdb.connect(str(aside)) as connection:
-            for statement in statements(path):
-                connection.execute(statement)
-            connection.execute("checkpoint")
-        aside.replace(path / FILE)
-        sync_directory(path)
-    except (duckdb.IOException, duckdb.FatalException) as error:
-        raise disk_error_of(path / FILE, error) from error
-    except OSError as error:
-        raise disk_error(path / FILE, error) from error
-    finally:
-        with contextlib.suppress(OSError):
-            for leftover in (aside, aside.with_name(aside.name + ".wal")):
-                leftover.unlink(missing_ok=True)
+    # Built elsewhere, as DuckDB cannot write where the path holds a question mark, and a full disk aborts it.
+    with tempfile.TemporaryDirectory(prefix="dragon-catalog-") as folder:
+        built = Path(folder) / FILE
+        try:
+            with duckdb.connect(str(built)) as connection:
+                for statement in statements(path):
+                    connection.execute(statement)
+                connection.execute("checkpoint")
+            data = built.read_bytes()
+        except (duckdb.IOException, duckdb.FatalException, OSError) as error:
+            raise disk_error_of(built, error) from error
+    replace(path / FILE, data)
 
 
 def ask(path: Path, query: str, *, timeout_s: float) -> pa.Table:

@@ -142,7 +142,6 @@ def show(id: str, workdir: Path) -> None:
     from littledragon.pipelines import show as page
     from littledragon.pipelines.store import Store
 
-    _require_id(id)
     page.show(Store.open(workdir), id, Console())
 
 
@@ -159,6 +158,49 @@ def replay(id: str, workdir: Path, release: Path | None, **options: Any) -> None
     config = _config(options)
     source = release if release is not None else Store.open(workdir).path
     raise SystemExit(again.replay(source, id, config))
+
+
+@dragon.group()
+def tsel() -> None:
+    """Check or apply one label's text."""
+
+
+@tsel.command("check")
+@click.argument("file", type=click.Path(path_type=Path))
+def tsel_check(file: Path) -> None:
+    """Say whether FILE holds a well-formed graph; if not, where it breaks which rule."""
+    from littledragon.pipelines import tsel_files
+
+    click.echo(tsel_files.check(file))
+
+
+@tsel.command("apply")
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--workload", required=True, help="Id of the workload to schedule (w-…).")
+@click.option("--target", type=click.Choice(["llvm", "cuda"]), default="llvm", show_default=True)
+@click.option("--json", "as_json", is_flag=True, help="Print all that is known, the scheduled module too.")
+@WORKDIR
+def tsel_apply(file: Path, workload: str, target: str, as_json: bool, workdir: Path) -> None:
+    """Apply the edits of FILE to a workload, and say whether it takes them."""
+    from littledragon.compiler import targets
+    from littledragon.pipelines import tsel_files
+    from littledragon.pipelines.show import find
+    from littledragon.pipelines.store import Store
+
+    row = find(Store.open(workdir), workload)
+    if not row.get("module") or "candidate_id" in row:
+        raise UserError(f"'{workload}' is no workload with a module: give --workload the id of one (w-…)")
+    answer = tsel_files.apply(file, row["module"], targets.target(target))
+    if as_json:
+        import json
+
+        click.echo(json.dumps(answer, indent=1))
+    if answer["failed"]:
+        raise UserError(f"{file}: stops at gate {answer['failed']}: {answer['reason']}")
+    if not as_json:
+        click.echo(
+            f"{file}: applies to {workload}: {answer['instructions']} instructions, module {answer['module_hash']}"
+        )
 
 
 @dragon.command()

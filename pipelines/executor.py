@@ -26,6 +26,7 @@ from littledragon.pipelines.stages import stage
 
 NO_WORKERS_S = 60
 """How long work waits for a worker of a scheduler that has none."""
+CONNECT_S = 10
 _TRIES = 2
 """How often a unit is begun whose worker dies under it."""
 
@@ -101,7 +102,10 @@ class Dask:
     def run(self, module: str, config: Config, items: Iterator[tuple[str, Payload]]) -> Iterator[Answer]:
         from distributed import as_completed
 
-        settings, waiting = dataclasses.asdict(config), as_completed(with_results=True, raise_errors=False)
+        settings, waiting = (
+            dataclasses.asdict(config),
+            as_completed(loop=self.client.loop, with_results=True, raise_errors=False),
+        )
         pending: dict[Any, tuple[str, float]] = {}
         try:
             while True:
@@ -207,8 +211,11 @@ def _remote(address: str) -> Iterator[Any]:
     from distributed import Client
 
     try:
-        client = Client(address, timeout="10s", set_as_default=False)
-    except (OSError, TimeoutError, ValueError) as error:
+        # Asked first and plainly: a Dask client takes its whole time-out to say that nobody is there.
+        host, _, port = address.partition("://")[2].rpartition(":")
+        socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_S).close()
+        client = Client(address, timeout=CONNECT_S, set_as_default=False)
+    except (OSError, ValueError, OverflowError) as error:
         said = " ".join(str(error).split())[:120]
         raise UserError(
             f"{address}: no Dask scheduler answers there ({said}): start one with `dask scheduler`"

@@ -47,8 +47,8 @@ def temporary(path: Path) -> Path:
     return path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
 
 
-def replace(path: Path, write: Callable[[BinaryIO], None]) -> None:
-    """Let `write` fill a file beside `path`, then put it in the place of `path` in one step, durably.
+def replace(path: Path, content: bytes | Callable[[BinaryIO], object]) -> None:
+    """Write a file beside `path` (or let `content` write it), then put it in its place in one step, durably.
 
     Raises:
         UserError: the disk refused; `path` is as it was, and nothing else is left behind.
@@ -56,7 +56,10 @@ def replace(path: Path, write: Callable[[BinaryIO], None]) -> None:
     aside = temporary(path)
     try:
         with aside.open("wb") as stream:
-            write(stream)
+            if callable(content):
+                content(stream)
+            else:
+                stream.write(content)
             stream.flush()
             os.fsync(stream.fileno())
         aside.replace(path)
@@ -71,7 +74,7 @@ def replace(path: Path, write: Callable[[BinaryIO], None]) -> None:
 
 def replace_text(path: Path, text: str) -> None:
     """`replace` with a text, as UTF-8."""
-    replace(path, lambda stream: _write_all(stream, text.encode()))
+    replace(path, text.encode())
 
 
 def make_directory(path: Path) -> None:
@@ -96,10 +99,6 @@ def sync_directory(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
-
-
-def _write_all(stream: BinaryIO, data: bytes) -> None:
-    stream.write(data)
 
 
 def _remove(path: Path) -> None:

@@ -161,6 +161,8 @@ def _is_alive(path: Path, holder: dict[str, Any]) -> bool:
 def _is_running(pid: Any, started: Any) -> bool:
     import psutil
 
+    if not isinstance(pid, int):
+        return False
     try:
         process = psutil.Process(pid)
         return process.status() != psutil.STATUS_ZOMBIE and abs(process.create_time() - started) < 1

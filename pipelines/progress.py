@@ -36,7 +36,8 @@ class Progress:
         if self._bar is not None:
             self._bar.stop()
         took = f" in {_duration(time.monotonic() - self._started)}" if self._here else ""
-        _print(f"{self._line()}{took}" if kind is None else f"{self._line()} (stopped)")
+        hint = " (dragon status says why; --retry failed does them again)" if self._counts["failed"] else ""
+        _print(f"{self._line()}{took}{hint}" if kind is None else f"{self._line()} (stopped)")
 
     def plan(self, total: int, ended: Sequence[str]) -> None:
         """So many units are planned, and these states are there already."""

@@ -2,7 +2,9 @@
 
 from typing import Any
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from littledragon.pipelines import lease
@@ -39,15 +41,18 @@ def funnel(store: Store, console: Console) -> None:
         )
         for mode in ("construct", "refine")
     }
-    table = Table(title="Funnel: candidates that passed each gate", title_justify="left", show_footer=True)
-    table.add_column("", footer="all")
-    columns: list[tuple[str, dict[str, int]]] = [("workloads", workloads)]
-    columns += [(gate, {family: gates[gate] for family, gates in counts.items()}) for gate in GATES]
-    columns += list(published.items())
-    for name, values in columns:
-        table.add_column(name, justify="right", footer=str(sum(values.values())))
-    for family in counts:
-        table.add_row(family, *(str(values.get(family, 0)) for _, values in columns))
+    families = list(counts)
+    table = Table(title="Funnel: candidates that passed each gate", title_justify="left", box=SIMPLE_HEAD)
+    table.add_column("")
+    for name in (*families, "all"):
+        table.add_column(name, justify="right")
+    lines: list[tuple[str, dict[str, int]]] = [("workloads", workloads)]
+    lines += [(gate, {family: counts[family][gate] for family in families}) for gate in GATES]
+    lines += [(f"{mode} examples", found) for mode, found in published.items()]
+    for place, (name, values) in enumerate(lines):
+        numbers = [values.get(family, 0) for family in families]
+        ruled = place in (0, len(GATES))  # around the gates
+        table.add_row(name, *map(str, numbers), str(sum(numbers)), end_section=ruled)
     console.print(table)
 
 
@@ -56,7 +61,7 @@ def _by_family(store: Store, query: str, **parameters: Any) -> dict[str, int]:
 
 
 def _stages(store: Store) -> Table:
-    table = Table(title=f"Stages of {store.path}", title_justify="left")
+    table = Table(title=f"Stages of {escape(str(store.path))}", title_justify="left", box=SIMPLE_HEAD)
     for name in ("stage", "planned", *STATES, "waiting", ""):
         table.add_column(name, justify="left" if name in ("stage", "") else "right")
     for stage in STAGES:
@@ -74,7 +79,7 @@ def _stages(store: Store) -> Table:
 
 
 def _reasons(store: Store) -> Table:
-    table = Table(title="Units that were rejected or failed", title_justify="left")
+    table = Table(title="Units that were rejected or failed", title_justify="left", box=SIMPLE_HEAD)
     for name in ("stage", "state", "reason", "units", "for example"):
         table.add_column(name, justify="right" if name == "units" else "left", max_width=60, overflow="ellipsis")
     found = store.sql(
@@ -88,6 +93,4 @@ def _reasons(store: Store) -> Table:
 
 
 def _plain(text: str) -> str:
-    from rich.markup import escape
-
     return escape("".join(letter if letter.isprintable() else " " for letter in text)[:200])

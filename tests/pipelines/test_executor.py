@@ -1,0 +1,112 @@
+"""Executors with a small stage of their own: this module is one."""
+
+import sys
+import time
+
+import pytest
+from distributed import LocalCluster
+
+from littledragon.pipelines.config import Config
+from littledragon.pipelines.errors import UserError
+from littledragon.pipelines.executor import Dask, Serial, executor, work_here
+from littledragon.pipelines.stage import Result
+
+ME = __name__
+
+
+class KindlyError(Exception):
+    kind, detail = "deadline", "build: 30 s"
+
+
+def work(payload, config):
+    if payload == {"raise": "plain"}:
+        raise ValueError("line one\nline two")
+    if payload == {"raise": "kind"}:
+        raise KindlyError
+    return Result({"t": [{"seed": config.seed, "families": config.families, **payload}]})
+
+
+@pytest.fixture(autouse=True)
+def importable(monkeypatch):
+    monkeypatch.setitem(sys.modules, ME, sys.modules[__name__])
+
+
+def test_work_here_gives_json_like_answers():
+    import dataclasses
+    import json
+
+    answer = work_here(ME, dataclasses.asdict(Config(seed=4, families=("gemm",))), "u", {"n": 1})
+    json.dumps(answer)
+    assert answer["id"] == "u"
+    assert answer["result"]["rows"]["t"][0]["seed"] == 4
+    assert answer["wall_s"] >= 0
+
+
+def test_what_work_raises_is_a_failed_result():
+    answers = {
+        a.id: a.result for a in Serial().run(ME, Config(), iter([("p", {"raise": "plain"}), ("k", {"raise": "kind"})]))
+    }
+    assert (answers["p"].state, answers["p"].reason) == ("failed", "raised")
+    assert answers["p"].detail.startswith("ValueError: line one\nline two (test_executor.py:")
+    assert (answers["k"].state, answers["k"].reason) == ("failed", "deadline")
+    assert "build: 30 s" in answers["k"].detail
+
+
+def test_serial_takes_an_item_only_when_it_is_wanted():
+    taken = []
+
+    def items():
+        for number in range(5):
+            taken.append(number)
+            yield str(number), {}
+
+    answers = Serial().run(ME, Config(), items())
+    next(answers)
+    assert taken == [0]
+
+
+def test_dask_takes_a_window_and_not_more():
+    taken = []
+
+    def items():
+        for number in range(50):
+            taken.append(number)
+            yield str(number), {"n": number}
+
+    with executor("local", workers=1) as place:
+        assert isinstance(place, Dask)
+        answers = place.run("math", Config(), items())  # no stage: each item fails, which is an answer too
+        next(answers)
+        time.sleep(0.3)
+        assert len(taken) <= 3
+        rest = list(answers)
+        assert len(rest) == 49
+        assert {a.result.state for a in rest} == {"failed"}
+        assert "has no attribute 'work'" in rest[0].result.detail
+
+
+def test_a_scheduler_elsewhere():
+    with LocalCluster(
+        n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None, protocol="tcp"
+    ) as cluster:
+        with executor(cluster.scheduler_address) as place:
+            answers = list(place.run("math", Config(), iter([("a", {}), ("b", {})])))
+        assert sorted(a.id for a in answers) == ["a", "b"]
+        cluster.scale(0)
+
+
+def test_nobody_at_the_address():
+    with pytest.raises(UserError, match="no Dask scheduler answers there"), executor("tcp://127.0.0.1:9"):
+        pass
+
+
+@pytest.mark.parametrize("name", ["", "dask", "http://localhost:1", "tcp:/x"])
+def test_an_unknown_executor(name):
+    with pytest.raises(UserError, match="choose serial, local, or tcp://"), executor(name):
+        pass
+
+
+@pytest.mark.parametrize("name", ["tcp://", "tcp://nohost", "tcp://a:b:c"])
+def test_an_address_that_is_none(name):
+    with pytest.raises(UserError, match="no Dask scheduler answers"), executor(name):
+        pass
