@@ -279,7 +279,10 @@ def _report(claim: Claim, trials: Sequence[Trial], here: Row, console: "Console"
     for row, latency in zip(trials, claimed, strict=True):
         table.add_row(row.name, _us(latency), _us(row.latency_us), clean(_verdict(row)))
     console.print(table)
-    _print(console, _environment_line(claim.environment, here))
+    for line in _environment_lines(claim.environment, here):
+        _print(console, line)
+    if here["device"] == "simulated":
+        _print(console, "device: simulated, so nothing was run and the numbers here are invented")
     base = trials[-2] if len(trials) > 1 else trial
     base_claimed = claimed[-2] if len(trials) > 1 else claimed[-1]
     correct = trial.gate == OK
@@ -302,16 +305,16 @@ def _us(latency: float | None) -> str:
 def _verdict(trial: Trial) -> str:
     if trial.gate != OK:
         return f"fails {trial.gate}: {trial.reason}"
-    told = f"correct, error {trial.error:.2g} of its bound in {len(CASES)} cases"
+    told = f"correct (error {trial.error:.2g} of its bound)"
     return f"{told}; not timed: {trial.reason}" if trial.reason else told
 
 
-def _environment_line(claimed: Row, here: Row) -> str:
+def _environment_lines(claimed: Row, here: Row) -> list[str]:
     if claimed["environment_id"] == here["environment_id"]:
-        return "environment: the same as the claim's"
+        return ["environment: the same as the claim's"]
     differing = [name for name in here if name != "environment_id" and claimed.get(name) != here[name]]
-    told = "; ".join(f"{name}: {str(claimed.get(name))[:80]} there, {str(here[name])[:80]} here" for name in differing)
-    return f"environment: another one ({told}), so only ratios can be compared"
+    lines = [f"  {name}: {str(claimed.get(name))[:200]} there, {str(here[name])[:200]} here" for name in differing]
+    return ["environment: not the claim's, so only ratios can be compared:", *lines]
 
 
 def _speed_line(

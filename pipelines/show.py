@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from littledragon.pipelines.errors import UserError
 from littledragon.pipelines.store import Store
-from littledragon.release.prompts import readable
 from littledragon.schemas import tsel
 from littledragon.schemas.graph import Graph, Instruction
 from littledragon.schemas.ids import ID_PATTERN
@@ -65,20 +64,16 @@ def find(store: Store, id: str) -> Row:
         rows = store.rows(table, f"{column} = $id", id=id)
         if rows:
             return min(rows, key=lambda row: row.get("state") != "ok")
-    return _unknown(id, [value for (value,) in _values(store, table, column)])
-
-
-def _values(store: Store, table: str, column: str) -> list[tuple[str]]:
     query = f"SELECT DISTINCT {column} AS id FROM {table} WHERE {column} IS NOT NULL ORDER BY 1"
-    return [(row["id"],) for row in store.sql(query).to_pylist()]
+    raise UserError(_unknown(id, store.sql(query).column(0).to_pylist()))
 
 
-def _unknown(id: str, known: list[str]) -> Row:
+def _unknown(id: str, known: list[str]) -> str:
     near = [other for other in known if other.startswith(id)] or difflib.get_close_matches(id, known, n=3, cutoff=0.5)
     hint = f"did you mean {', '.join(near[:3])}?" if near else f"the table holds {len(known)}"
     if not near and known:
         hint += f", for example {known[0]}"
-    raise UserError(f"{clean(id)[:40]}: no such id in {HOMES[id[0]][0]}: {hint}")
+    return f"{clean(id)[:40]}: no such id in {HOMES[id[0]][0]}: {hint}"
 
 
 def clean(value: Any) -> str:
@@ -94,9 +89,7 @@ def _text(value: Any, style: str = "") -> "Text":
 
 
 def _title(words: str) -> "RenderableType":
-    from rich.rule import Rule
-
-    return Rule(_text(words, "bold"), align="left")
+    return _text(f"── {words}", "bold")
 
 
 def _fields(row: Row, names: Iterable[str] | None = None) -> "RenderableType":
@@ -128,7 +121,7 @@ def _workload(store: Store, row: Row) -> Iterable["RenderableType"]:
     yield _fields(row)
     if row["features"]:
         yield _title("features F(M0)")
-        yield _text(_json(row["features"]))
+        yield _text(_features(row["features"]))
     if row["script"]:
         lines = clean(row["script"]).splitlines()
         yield _title("M0")
@@ -192,11 +185,22 @@ def _example(store: Store, row: Row) -> Iterable["RenderableType"]:
     yield from _graph(row["completion"])
 
 
-def _json(text: str) -> str:
+def _features(text: str) -> str:
+    """Loops, buffers and blocks, one a line; whatever else the text may hold, as it is."""
     try:
-        return readable(json.loads(text))
-    except ValueError:
+        found = json.loads(text)
+        lines = [f"{found['flops']:,} FLOPs, {found['bytes']:,} bytes"]
+        for buffer in found["buffers"]:
+            lines.append(f"buffer {buffer['name']}: {buffer['dtype']} {buffer['shape']}, {buffer['role']}")
+        names = [f"{loop['name']}={loop['extent']}" for loop in found["loops"]]
+        for block in found["blocks"]:
+            reads, writes = (", ".join(dict.fromkeys(a["buffer"] for a in block[k])) for k in ("reads", "writes"))
+            axes = ", ".join(f"{axis['name']}={axis['extent']} {axis['kind']}" for axis in block["iterators"])
+            loops = ", ".join(names[place] for place in block["loops"])
+            lines.append(f"block {block['name']} [{axes}] in loops {loops}: {reads} → {writes}")
+    except (ValueError, TypeError, KeyError, IndexError):
         return text
+    return "\n".join(lines)
 
 
 def _graph(text: str) -> Iterable["RenderableType"]:
@@ -245,12 +249,13 @@ def draw(graph: Graph) -> "Tree":
 
 def _node(graph: Graph, id: str, words: str, order: str = "") -> "Text":
     """`t3 words`, then `← a1` and `→ p1`, each in its edge's colour."""
-    line = _text(order, "dim") + _text(f"{id} ", "bold") + _text(" ".join(words.split()))
+    line = _text("")
+    line.append(clean(order), "dim").append(clean(f"{id} "), "bold").append(clean(" ".join(words.split())))
     for edge in graph.edges:
         if edge.target == id:
-            line += _text(f"  ← {edge.source}", EDGES[edge.kind])
+            line.append(clean(f"  ← {edge.source}"), EDGES[edge.kind])
         if edge.source == id:
-            line += _text(f"  → {edge.target}", EDGES[edge.kind])
+            line.append(clean(f"  → {edge.target}"), EDGES[edge.kind])
     return line
 
 

@@ -4,6 +4,7 @@ Nothing is believed: column types and sizes are checked before a value is used, 
 code (external calls in M0, pragmas that import code) is refused. `read` runs in a child with bounded memory.
 """
 
+import functools
 import json
 import math
 import re
@@ -15,7 +16,6 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from littledragon.schemas import tsel
-from littledragon.schemas.ids import ID_PATTERN
 from littledragon.schemas.tables import EXAMPLES, MESSAGES
 
 Row = dict[str, Any]
@@ -55,44 +55,36 @@ class Unreadable(Exception):
 
 
 def read(folder: str, id: str) -> Row:
-    """The example `id`: `example`, `task` and `environment`, rows of those columns. Runs in a child.
+    """`row`, in a child of its own: the process may not grow beyond `MEMORY`."""
+    import resource
+
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, resource.getrlimit(resource.RLIMIT_AS)[1]))
+    try:
+        return row(folder, id)
+    except (MemoryError, pa.ArrowMemoryError):
+        raise Unreadable(f"{folder}: its files hold more than fits into {MEMORY >> 30} GiB") from None
+
+
+def row(folder: str, id: str) -> Row:
+    """The example `id`: `example`, `task` and `environment`, rows of the columns above.
 
     Raises:
         Unreadable: no such row, or a file or value that no release of ours holds.
     """
-    import resource
-
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, resource.getrlimit(resource.RLIMIT_AS)[1]))
     root = Path(folder)
-    try:
-        example = _find(root, "[cr]*/*.parquet", {"example_id": id}, EXAMPLE_COLUMNS)
-        if example is None:
-            raise Unreadable(f"{folder}: no example {id} in construction/ or refinement/")
-        key = {name: example[name] for name in ("workload_id", "environment_id")}
-        task = _find(root, "tasks/*.parquet", key, TASK_COLUMNS)
-        if task is None:
-            raise Unreadable(f"{folder}: tasks/ has no row of workload {_short(key['workload_id'])}")
-        here = {"environment_id": key["environment_id"]}
-        environment = _find(root, "metadata/environments.parquet", here, ENVIRONMENT_COLUMNS)
-        if environment is None:
-            raise Unreadable(f"{folder}: metadata/ has no row of environment {_short(key['environment_id'])}")
-    except MemoryError:
-        raise Unreadable(f"{folder}: its files hold more than fits into {MEMORY >> 30} GiB") from None
+    example = _find(root, "[cr]*/*.parquet", {"example_id": id}, EXAMPLE_COLUMNS)
+    if example is None:
+        raise Unreadable(f"{folder}: no example {id} in construction/ or refinement/")
+    key = {name: example[name] for name in ("workload_id", "environment_id")}
+    task = _find(root, "tasks/*.parquet", key, TASK_COLUMNS)
+    if task is None:
+        raise Unreadable(f"{folder}: tasks/ has no row of workload {_short(key['workload_id'])}")
+    here = {"environment_id": key["environment_id"]}
+    environment = _find(root, "metadata/environments.parquet", here, ENVIRONMENT_COLUMNS)
+    if environment is None:
+        raise Unreadable(f"{folder}: metadata/ has no row of environment {_short(key['environment_id'])}")
     _check(example, task, environment)
     return {"example": example, "task": task, "environment": environment}
-
-
-def ids(folder: str) -> list[str]:
-    """The example ids of a folder, at most a thousand of them. Runs in a child.
-
-    Raises:
-        Unreadable: as `read`.
-    """
-    found: list[str] = []
-    for path in _files(Path(folder), "[cr]*/*.parquet"):
-        column = _open(path, ("example_id",)).read(["example_id"]).column(0)
-        found += [id for id in column.slice(0, 1000).to_pylist() if isinstance(id, str) and ID_PATTERN.fullmatch(id)]
-    return found[:1000]
 
 
 def _files(root: Path, pattern: str) -> list[Path]:
@@ -100,26 +92,27 @@ def _files(root: Path, pattern: str) -> list[Path]:
     for path in root.glob(pattern):
         if len(found) == MAX_FILES:
             raise Unreadable(f"{root}: more than {MAX_FILES} files")
+        if not path.is_file():
+            raise Unreadable(f"{path}: not a file")
         found.append(path)
     return sorted(found)
 
 
 def _find(root: Path, pattern: str, key: Row, columns: tuple[str, ...]) -> Row | None:
-    """The first row whose columns have these values; only its row group is read, its keys first."""
+    """The first row whose columns have these values; of each row group, only the keys are read until it is found."""
     for path in _files(root, pattern):
         file = _open(path, columns)
         try:
             for group in range(file.num_row_groups):
                 keys = file.read_row_group(group, list(key))
-                mask = pc.equal(keys.column(0), pa.scalar(next(iter(key.values())), pa.string()))
-                for name, value in list(key.items())[1:]:
-                    mask = pc.and_(mask, pc.equal(keys.column(name), pa.scalar(value, pa.string())))
-                place = pc.index(mask, True).as_py()
+                same = [pc.equal(keys.column(name), pa.scalar(value, pa.string())) for name, value in key.items()]
+                place = pc.index(functools.reduce(pc.and_, same), True).as_py()
                 if place >= 0:
                     rows = file.read_row_group(group, list(columns)).slice(place, 1)
                     _check_sizes(path, rows)
-                    (row,) = rows.to_pylist()
-                    return dict(row)
+                    return dict(rows.to_pylist()[0])
+        except pa.ArrowMemoryError:
+            raise
         except (pa.ArrowException, OSError, ValueError) as error:
             raise Unreadable(f"{path}: damaged: {_short(error)}") from None
     return None

@@ -1,14 +1,10 @@
 """A row is run again, from the work directory and from the published folder; hostile folders end in one line."""
 
-import json
-import shutil
 from collections.abc import Callable
 from io import StringIO
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
 
@@ -16,7 +12,6 @@ from littledragon.pipelines import publish, replay
 from littledragon.pipelines.config import Config
 from littledragon.pipelines.errors import UserError
 from littledragon.pipelines.store import Store
-from littledragon.schemas import tsel
 
 Tables = dict[str, list[dict[str, Any]]]
 SIMULATED = Config(device="simulated")
@@ -48,17 +43,90 @@ def run(source: Path, id: str, config: Config) -> tuple[int, str]:
     return code, console.file.getvalue()  # type: ignore[attr-defined]
 
 
+@pytest.mark.slow
 def test_a_published_refinement_runs_on_the_real_device(released: Store) -> None:
     row = example(released, "refine")
     code, told = run(released.path / "release", row["example_id"], REAL)
     assert code == replay.CORRECT
     lines = told.splitlines()
-    assert lines[1].startswith("  L0, the default schedule")
-    assert lines[2].startswith("  A, the prior graph")
-    assert lines[3].startswith(f"  L, {row['example_id']}")
-    assert all("correct, error" in line and line.split()[-9] != "-" for line in lines[1:4])
-    assert "environment: another one (device: simulated there, real here" in told.replace("target: ", "device: ")[
-        :10000
-    ] or ("environment: another one" in told)
+    assert [line.split("   ")[0].strip() for line in lines[1:4]] == [
+        "L0, the default schedule",
+        "A, the prior graph",
+        f"L, {row['example_id']}",
+    ]
+    claimed = [100.0, 30.0, 10.0]
+    for line, latency in zip(lines[1:4], claimed, strict=True):
+        there, here = line.split("correct")[0].split()[-2:]
+        assert float(there) == latency
+        assert float(here) > 0
+    assert "device: simulated there, real here" in told
     assert "3.000 claimed: the claim of more than 1.050" in told
     assert f"{row['example_id']}: correct here" in told
+
+
+@pytest.mark.parametrize("kind", ["x", "l", "c", "default"])
+def test_rows_of_a_work_directory(released: Store, kind: str) -> None:
+    row = example(released, "construct")
+    column = {"x": "example_id", "l": "label_id", "c": "candidate_id"}.get(kind)
+    default = released.rows("candidates", "source = 'default' AND workload_id = $w", w=row["workload_id"])[0]
+    id = row[column] if column else default["candidate_id"]
+    code, told = run(released.path, id, SIMULATED)
+    assert code == replay.CORRECT
+    assert "nothing was run and the numbers here are invented" in told
+    assert ("10.000 claimed" in told) == (kind != "default")
+    assert ("the claim of more than" in told) == (kind in "xl")
+
+
+def test_an_illegal_payload_is_not_correct(tmp_path: Path, tables: Tables, fill: Any) -> None:
+    label = tables["labels"][0]
+    wrong = label["graph"].replace('"factors":[2,4,8]', '"factors":[2,4,7]')
+    assert wrong != label["graph"]
+    label["graph"] = wrong
+    code, told = run(fill(tmp_path / "w", tables).path, label["label_id"], SIMULATED)
+    assert code == replay.NOT_CORRECT
+    assert "not correct here: fails wellformed" in told
+
+
+def test_a_payload_that_does_not_apply_is_not_correct(tmp_path: Path, tables: Tables, fill: Any) -> None:
+    label = tables["labels"][0]
+    label["graph"] = label["graph"].replace('["NT_matmul","main"]', '["no_such_block","main"]')
+    code, told = run(fill(tmp_path / "w", tables).path, label["label_id"], SIMULATED)
+    assert code == replay.NOT_CORRECT
+    assert "not correct here: fails " in told
+
+
+@pytest.mark.parametrize(
+    ("id", "words"),
+    [("s-", "give an example"), ("w-", "give an example"), ("x-0000000000000000", "no such id in examples")],
+)
+def test_other_ids_of_a_work_directory(released: Store, id: str, words: str) -> None:
+    if id == "s-":
+        id = released.rows("selections")[0]["selection_id"]
+    elif id == "w-":
+        id = released.rows("workloads")[0]["workload_id"]
+    with pytest.raises(UserError, match=words):
+        run(released.path, id, SIMULATED)
+
+
+def test_a_label_without_a_graph_and_a_candidate_without_a_payload(tmp_path: Path, tables: Tables, fill: Any) -> None:
+    label, trace = tables["labels"][0], tables["traces"][0]
+    label |= {"state": "rejected", "reason": "too_long", "graph": None}
+    trace["tsel"] = None
+    candidate = next(c for c in tables["candidates"] if c["candidate_id"] == trace["candidate_id"])
+    candidate |= {"status": "encoded", "reason": "no"}
+    store = fill(tmp_path / "w", tables)
+    with pytest.raises(UserError, match="this label has no graph: it is rejected"):
+        run(store.path, label["label_id"], SIMULATED)
+    with pytest.raises(UserError, match="failed the gate encoded"):
+        run(store.path, candidate["candidate_id"], SIMULATED)
+
+
+def test_a_folder_that_is_no_release(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="neither a work directory"):
+        run(tmp_path, "x-0000000000000000", SIMULATED)
+    (tmp_path / "README.md").write_text("")
+    with pytest.raises(UserError, match="holds examples only"):
+        run(tmp_path, "l-0000000000000000", SIMULATED)
+    with pytest.raises(UserError, match="no example x-0000000000000000") as caught:
+        run(tmp_path, "x-0000000000000000", SIMULATED)
+    assert "Unreadable" not in str(caught.value)
