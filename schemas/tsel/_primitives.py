@@ -104,7 +104,7 @@ PRIMITIVES: Final[dict[str, Primitive]] = {
         "L=",
         "split",
     ),
-    "LoopPartition": Primitive((_LOOP, _FACTORS), (Slot("preserve_unit", "flag", plain=True),), "L*", "split"),
+    "LoopPartition": Primitive((_LOOP, _FACTORS), (_KEEP_UNIT,), "L*", "split"),
     "Reorder": Primitive((_LOOPS,), (), "", "reorder"),
     "ReorderBlockIterVar": Primitive((_BLOCK, Slot("new_order", "ints", high=63)), (), "", "reorder"),
     "AddUnitLoop": Primitive((_TARGET,), (), "L", "fuse"),

@@ -48,6 +48,16 @@ def test_sampled_traces_come_back() -> None:
     assert {"tile", "reorder", "bind", "cache", "inline", "tensorize", "layout", "annotate", "postproc"} <= kinds
 
 
+def test_primitives_that_rules_seldom_use_come_back() -> None:
+    lines = (GOLDEN / "primitives.jsonl").read_text(encoding="utf-8").splitlines()
+    kinds: set[str] = set()
+    for trace in map(json.loads, lines):
+        decoded = tsel.decode(tsel.encode(trace).text)
+        assert decoded.trace == tsel.canonical(trace)
+        kinds.update(tsel.kinds(trace))
+    assert len(kinds) >= 28
+
+
 def test_tile_edits_hold_the_split_that_consumes_them() -> None:
     for row in sample():
         for edit in tsel.lift(row["trace"]).edits:
