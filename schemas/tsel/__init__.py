@@ -12,7 +12,7 @@ A trace is `tvm.ir.save_json(trace.as_json())`. Nothing here imports TVM. Every 
 
 from littledragon.schemas.graph import Decoded, Encoded, Graph
 from littledragon.schemas.tsel import _lift, _lower, _parse, _render, _tree
-from littledragon.schemas.tsel._error import MAX_TEXT, TselError
+from littledragon.schemas.tsel._error import MAX_TEXT, MAX_TRACE, TselError
 from littledragon.schemas.tsel._lower import TVM
 from littledragon.schemas.tsel._render import VERSION
 
@@ -83,7 +83,10 @@ def spell(graph: Graph) -> str:
     Raises:
         TselError: gate `wellformed`: the first rule that the graph breaks.
     """
-    return _tree.write(_lower.lower(graph), graph.tvm)
+    trace = _tree.write(_lower.lower(graph), graph.tvm)
+    if len(trace) > MAX_TRACE:
+        raise TselError("wellformed", "size", "graph", f"its trace is longer than {MAX_TRACE} characters")
+    return trace
 
 
 def decode(text: str | bytes) -> Decoded:

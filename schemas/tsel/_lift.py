@@ -6,7 +6,7 @@ that changes the program. A tile is a SamplePerfectTile with the Split that cons
 boundary are of kind `postproc`.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from littledragon.schemas.graph import Edit, Graph, Instruction
@@ -48,6 +48,8 @@ _GOES_ON: Final[dict[str, dict[str, str]]] = {
 }
 """What follows an edit's kind and still belongs to it, and the kind that the edit then has."""
 
+_MAX_EDIT: Final = 200
+"""Instructions of an edit that takes no more."""
 _SAME: Final = (
     *(("cache", "ComputeAt"), ("cache", "ReverseComputeAt"), ("cache", "Fuse"), ("cache", "SetScope")),
     *(("fuse", "Split"), ("fuse", "Reorder"), ("split", "Reorder")),
@@ -81,7 +83,9 @@ def lift(tree: Leaf, version: str) -> Graph:
     graph = Graph(edits, lifter.maps, tvm=version)
     if write(lower(graph), version) != write(tree, version):
         raise illegal("canonical", "trace", "names, decisions or types are not as TVM writes them")
-    return graph
+    names = Names()
+    summarised = (replace(edit, summary=summary(edit, names)) for edit in edits)
+    return replace(graph, edits=tuple(summarised))
 
 
 def _instructions(tree: Leaf) -> list[_Raw]:
@@ -177,6 +181,8 @@ def _strings(leaves: tuple[Leaf, ...]) -> list[str]:
 def _goes_on(kind: str, edit: list[_Raw], more: list[_Raw]) -> str | None:
     """The kind of the edit with `more` added, or None where `more` begins a new one."""
     last = more[-1]
+    if len(edit) > _MAX_EDIT:
+        return None
     if kind == "tile":
         tile = next(i for i in edit if i.kind.startswith("Sample"))
         consumed = tuple(("str", name) for name in tile.outputs)
@@ -224,7 +230,6 @@ class _Lifter:
         self.references: dict[str, str] = {}
         self.maps: dict[str, Any] = {}
         self.texts: dict[str, str] = {}
-        self.names = Names()
 
     def edit(self, index: int, kind: str, raw: list[_Raw]) -> Edit:
         name = f"t{index}"
@@ -234,8 +239,7 @@ class _Lifter:
             instructions.append(self._instruction(instruction, place))
             for i, output in enumerate(instruction.outputs):
                 self.references[output] = f"{name}.{step}.{i}"
-        made = tuple(instructions)
-        return Edit(name, kind, summary(name, made, self.names), made)
+        return Edit(name, kind, "", tuple(instructions))
 
     def _instruction(self, raw: _Raw, place: str) -> Instruction:
         primitive = PRIMITIVES[raw.kind]

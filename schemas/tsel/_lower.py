@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from littledragon.schemas.graph import Graph, Instruction
 from littledragon.schemas.tsel import _maps, _values
-from littledragon.schemas.tsel._error import MAX_INSTRUCTIONS, MAX_OUTPUTS, TselError, illegal
+from littledragon.schemas.tsel._error import MAX_INSTRUCTIONS, MAX_OUTPUTS, MAX_TRACE, TselError, illegal
 from littledragon.schemas.tsel._primitives import ANNOTATION_RANGES, PRIMITIVES, Primitive, Slot
 from littledragon.schemas.tsel._tree import Leaf, array
 
@@ -89,6 +89,8 @@ class _State:
     instructions: list[Leaf] = field(default_factory=list)
     decisions: list[Leaf] = field(default_factory=list)
     boundaries: int = 0
+    mapped: int = 0
+    """Characters of all index maps: a short text may use a long map many times."""
 
     def add(self, place: str, instruction: Instruction) -> None:
         """Checks one instruction and appends its tree."""
@@ -164,7 +166,11 @@ class _State:
         def resolve(reference: str) -> str:
             return str(self._reference(reference, "E", slot, place)[1])
 
-        return ("str", _maps.write(self.graph.maps[name], resolve, self.graph.tvm, place, indent))
+        text = _maps.write(self.graph.maps[name], resolve, self.graph.tvm, place, indent)
+        self.mapped += len(text)
+        if self.mapped > MAX_TRACE:
+            raise illegal("size", place, f"the index maps of the trace are longer than {MAX_TRACE} characters")
+        return ("str", text)
 
     def _outputs(self, primitive: Primitive, instruction: Instruction, place: str) -> list[Leaf]:
         signature = primitive.outputs

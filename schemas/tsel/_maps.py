@@ -111,15 +111,6 @@ def _read(graph: Any, resolve: Callable[[str], str | None], place: str) -> dict[
     return value
 
 
-def references(value: Any) -> list[str]:
-    """The sampled variables that a map names, in order."""
-    if isinstance(value, str):
-        return [value] if REFERENCE.fullmatch(value) else []
-    if isinstance(value, list):
-        return [reference for item in value for reference in references(item)]
-    return [r for part in (list(value.get("let", {}).values()), value["out"]) for r in references(part)]
-
-
 def check(value: Any, place: str) -> None:
     """Whether a value is a map's DAG.
 

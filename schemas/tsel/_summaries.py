@@ -8,7 +8,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
-from littledragon.schemas.graph import Instruction
+from littledragon.schemas.graph import Edit, Instruction
 from littledragon.schemas.tsel._maps import REFERENCE
 
 _ORDINALS = (
@@ -42,15 +42,15 @@ def _nth(index: int) -> str:
     return _ORDINALS[index] if index < len(_ORDINALS) else "inner"
 
 
-def summary(edit: str, instructions: tuple[Instruction, ...], names: Names) -> str:
-    """The summary of an edit; `names` learns what its outputs are called."""
+def summary(edit: Edit, names: Names) -> str:
+    """The summary of a well-formed edit; `names` learns what its outputs are called."""
     sentences: list[str] = []
-    for step, instruction in enumerate(instructions):
+    for step, instruction in enumerate(edit.instructions):
         sentence = _sentence(instruction, names)
         if sentence and sentence not in sentences:
             sentences.append(sentence)
         for i in range(len(instruction.outputs)):
-            reference, word = f"{edit}.{step}.{i}", _output(instruction, i, names)
+            reference, word = f"{edit.id}.{step}.{i}", _output(instruction, i, names)
             names.words[reference] = word
             names.blocks[reference] = word
             source = instruction.inputs[0] if instruction.inputs else None

@@ -17,6 +17,7 @@ from littledragon.schemas.tsel._error import MAX_STRING, illegal
 from littledragon.schemas.tsel._maps import REFERENCE
 from littledragon.schemas.tsel._tree import NONE, Leaf, immediate
 
+_MAX_DEPTH = 8
 _PLAIN = {"int": int, "float": float, "bool": bool}
 
 
@@ -42,7 +43,7 @@ def spell(leaf: Leaf, plain: bool) -> Any:
     return shown if _usual(shown, plain) == tag else {tag: value}
 
 
-def mean(value: Any, plain: bool, place: str) -> Leaf:
+def mean(value: Any, plain: bool, place: str, depth: int = 0) -> Leaf:
     """The leaf that a value stands for.
 
     Raises:
@@ -54,10 +55,12 @@ def mean(value: Any, plain: bool, place: str) -> Leaf:
         if len(value) > MAX_STRING or not _json.sound(value):
             raise illegal("value", place, "a string that is too long or holds a lone surrogate")
         return ("str", value)
+    if depth > _MAX_DEPTH:
+        raise illegal("value", place, f"a value nested deeper than {_MAX_DEPTH}")
     if isinstance(value, list):
-        return ("array", tuple(mean(item, True, place) for item in value))
+        return ("array", tuple(mean(item, True, place, depth + 1) for item in value))
     if isinstance(value, dict):
-        return _tagged(value, plain, place)
+        return _tagged(value, plain, place, depth)
     tag = _usual(value, plain)
     if ":" not in tag:
         return (tag, value)
@@ -68,11 +71,11 @@ def mean(value: Any, plain: bool, place: str) -> Leaf:
     return leaf
 
 
-def _tagged(value: dict[str, Any], plain: bool, place: str) -> Leaf:
+def _tagged(value: dict[str, Any], plain: bool, place: str, depth: int) -> Leaf:
     ((tag, inner),) = value.items() if len(value) == 1 else (("", None),)
     leaf: Leaf | None = None
     if tag == "dict" and isinstance(inner, dict):
-        leaf = ("dict", tuple(sorted((key, mean(item, True, place)) for key, item in inner.items())))
+        leaf = ("dict", tuple(sorted((key, mean(item, True, place, depth + 1)) for key, item in inner.items())))
         if all(_json.sound(key) for key in inner):
             return leaf
     elif tag == "str" and isinstance(inner, str) and REFERENCE.fullmatch(inner):

@@ -29,6 +29,7 @@ def reads_or_refuses(text: Any) -> bool:
         assert "\n" not in str(error)
         return False
     assert tsel.decode(tsel.render(decoded.graph).text) == decoded
+    assert tsel.canonical(decoded.trace) == decoded.trace
     return True
 
 
@@ -143,6 +144,8 @@ ENTITIES = '<!DOCTYPE graph [<!ENTITY a "aaaaaaaaaa">' + "".join(
 )
 FRAGMENT = '{"k":"EnterPostproc"}'
 LETS = ",".join(f'"${i}":["*","${i - 1}","${i - 1}"]' if i else '"$0":1' for i in range(3000))
+LONG_MAP = '<map id="m0">{"in":["i"],"out":[' + ",".join(['["+","i",1]'] * 1000) + "]}</map></graph>"
+MANY_MAPS = TEXT.replace(FRAGMENT, FRAGMENT + '\n{"k":"TransformBlockLayout","i":["t0.0.0"],"a":[{"map":"m0"}]}' * 9000)
 DEEP_LETS = f'<map id="m0">{{"in":["i"],"let":{{{LETS}}},"out":["$2999"]}}</map></graph>'
 
 
@@ -164,6 +167,9 @@ DEEP_LETS = f'<map id="m0">{{"in":["i"],"let":{{{LETS}}},"out":["$2999"]}}</map>
         TEXT.replace(FRAGMENT, (FRAGMENT + "\n") * 40_000),
         TEXT.replace('"k":"RFactor"', '"k":"' + "R" * HUGE + '"'),
         TEXT.replace("</graph>", DEEP_LETS),
+        MANY_MAPS.replace("</graph>", LONG_MAP),
+        TEXT.replace(',1],"a":["meta', "," + "[" * 12 + "]" * 12 + '],"a":["meta', 1),
+        TEXT.replace(',1],"a":["meta', ",[" + "0," * 300_000 + '0]],"a":["meta', 1),
         TEXT.replace("</graph>", '<supports from="e0" to="a0"/>' * 30_000 + "</graph>"),
         None,
         7,
