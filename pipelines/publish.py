@@ -159,10 +159,10 @@ def build(store: Store, config: Config, folder: Path, leaks: list[dict[str, Any]
     ]
     tasks = dataset.tasks_schema()
     parts += [dataset.write(folder, "tasks", split, tasks, [store.sql(TASKS, split=split)]) for split in dataset.SPLITS]
-    funnel = store.sql("SELECT * FROM funnel ORDER BY ALL")
+    funnel = store.sql("SELECT family, gate, candidates FROM funnel ORDER BY ALL").cast(FUNNEL)
     metadata = {
         "workloads": store.sql("SELECT * FROM workloads ORDER BY block_id, task"),
-        "environments": store.sql("SELECT * FROM environments ORDER BY environment_id"),
+        "environments": store.sql("SELECT DISTINCT * EXCLUDE (unit_id) FROM environments ORDER BY environment_id"),
         "funnel": funnel,
         "verdicts": store.sql("SELECT * FROM verdicts ORDER BY workload_id, environment_id, candidate_id"),
         "checks": store.sql("SELECT * FROM checks ORDER BY label_id"),
@@ -189,11 +189,19 @@ def build(store: Store, config: Config, folder: Path, leaks: list[dict[str, Any]
     dataset.seal(folder)
 
 
+FUNNEL: Final = pa.schema(
+    [
+        pa.field("family", pa.string(), True, {"about": "The family."}),
+        pa.field("gate", pa.string(), True, {"about": "The gate."}),
+        pa.field("candidates", pa.int64(), True, {"about": "Proposed candidates that passed it."}),
+    ]
+)
+
 TASKS = """
     SELECT w.*, e.target, a.environment_id, a.default_us, a.anchor_us, a.noise_band, a.margin
     FROM anchors a
     JOIN workloads w ON w.workload_id = a.workload_id AND w.state = 'ok'
-    JOIN environments e ON e.environment_id = a.environment_id
+    JOIN (SELECT DISTINCT environment_id, target FROM environments) e ON e.environment_id = a.environment_id
     WHERE a.state = 'ok' AND w.split = $split
     ORDER BY a.workload_id, a.environment_id
 """
@@ -272,5 +280,7 @@ def _frames(store: Store) -> dict[str, Any]:
         if table is tables.OUTCOMES:
             continue
         columns = [f"left({c.name}, 60) AS {c.name}" if c.name in LONG_TEXT else f'"{c.name}"' for c in table.columns]
-        frames[table.name] = store.sql(f"SELECT {', '.join(columns)} FROM {table.name}").to_pandas()
+        # Every unit that measures writes the row of its environment: equal rows are one.
+        distinct = "DISTINCT " if table is tables.ENVIRONMENTS else ""
+        frames[table.name] = store.sql(f"SELECT {distinct}{', '.join(columns)} FROM {table.name}").to_pandas()
     return frames

@@ -56,14 +56,14 @@ def render(parts: Sequence[Part], facts: Facts) -> str:
         margin_floor=f"{facts.margin_floor:g}",
         stable_band=f"{100 * facts.stable_band:g}%",
         tvm=", ".join(tvm) or "its own version",
-        limits=SIMULATED if simulated else "",
+        warning=SIMULATED if simulated else "",
     )
     head = yaml.safe_dump(_head(parts, facts), sort_keys=False, allow_unicode=True, width=1000)
     return f"---\n{head}---\n\n{body}"
 
 
 SIMULATED: Final = (
-    "- **Latencies and numerical checks of the simulated device are invented**: use them to test tools only.\n"
+    "**The latencies and numerical checks here are invented by the simulated device: use them to test tools only.**\n\n"
 )
 
 

@@ -16,16 +16,19 @@ Tables = dict[str, list[dict[str, Any]]]
 
 @pytest.fixture(scope="session")
 def fill() -> Callable[[Path, Tables], Store]:
-    """`fill(path, tables)`: a store with one unit in each stage; again, with other rows, a later plan of it."""
+    """`fill(path, tables)`: a store with a unit in each stage; again, with other rows, a later plan of it."""
 
     def make(path: Path, tables: Tables) -> Store:
         store = Store.open(path, create=True)
         for stage in STAGES:
             rows = {name: tables[name] for name in tables if BY_NAME[name].stage == stage}
             if rows:
-                unit = Unit(stage, 1, {}, {"rows": repr(rows)})
-                store.commit(unit, Result(rows), OBSERVED)
-                store.plan(stage, [unit])
+                units = [Unit(stage, 1, {}, {"rows": repr(rows)})]
+                store.commit(units[0], Result(rows), OBSERVED)
+                if stage == "search":  # every unit of search writes the row of its environment
+                    units.append(Unit(stage, 1, {}, {"another": repr(rows)}))
+                    store.commit(units[1], Result({"environments": rows["environments"]}), OBSERVED)
+                store.plan(stage, units)
         return store
 
     return make
