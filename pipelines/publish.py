@@ -269,17 +269,19 @@ def _environments(table: pa.Table) -> list[dict[str, Any]]:
     return rows
 
 
-LONG_TEXT: Final = ("module", "script", "features", "trace", "tsel", "graph")
-"""Columns that the rules look at for presence only."""
+LONG_TEXT: Final = ("module", "script", "features", "trace", "tsel", "graph", "text", "value", "derivation")
+"""Columns that the rules look at for presence only: a letter of each is enough, and pandas keeps equal letters once."""
 
 
 def _frames(store: Store) -> dict[str, Any]:
-    """Every table as a pandas frame, long texts cut short."""
+    """Every table as a pandas frame."""
     frames = {}
     for table in tables.TABLES:
         if table is tables.OUTCOMES:
             continue
-        columns = [f"left({c.name}, 60) AS {c.name}" if c.name in LONG_TEXT else f'"{c.name}"' for c in table.columns]
+        columns = [
+            f'left("{c.name}", 1) AS "{c.name}"' if c.name in LONG_TEXT else f'"{c.name}"' for c in table.columns
+        ]
         # Every unit that measures writes the row of its environment: equal rows are one.
         distinct = "DISTINCT " if table is tables.ENVIRONMENTS else ""
         frames[table.name] = store.sql(f"SELECT {distinct}{', '.join(columns)} FROM {table.name}").to_pandas()

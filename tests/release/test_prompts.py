@@ -34,8 +34,13 @@ def tasks(tables: Tables) -> tuple[prompts.ConstructionTask, prompts.RefinementT
 @pytest.mark.parametrize("mode", ["construction", "refinement"])
 def test_golden_prompt(tables: Tables, mode: str) -> None:
     """`LITTLEDRAGON_GOLDEN=1 pytest` writes the files anew."""
-    construct, refine = tasks(tables)
-    text = rendered(prompts.construction(construct) if mode == "construction" else prompts.refinement(refine))
+    workload = tables["workloads"][0]
+    if mode == "construction":
+        messages = prompts.construction(examples.construction_task(workload, ENVIRONMENT))
+    else:
+        prior = (GOLDEN / "prior.txt").read_text(encoding="utf-8")
+        messages = prompts.refinement(examples.refinement_task(workload, ENVIRONMENT, prior, "[2, 5)"))
+    text = rendered(messages)
     path = GOLDEN / f"prompt_{mode}.txt"
     if os.environ.get("LITTLEDRAGON_GOLDEN"):
         path.write_text(text, encoding="utf-8")
