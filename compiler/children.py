@@ -11,6 +11,7 @@ started again after it died, and replaced when it has grown.
 import atexit
 import contextlib
 import ctypes
+import fcntl
 import importlib
 import json
 import os
@@ -145,7 +146,8 @@ class _Running:
     def __init__(self) -> None:
         question_out, self.questions = os.pipe()
         self.answers, answer_in = os.pipe()
-        self.log: BinaryIO = tempfile.TemporaryFile(mode="ab+", prefix="dragon-child-", buffering=0)  # noqa: SIM115
+        self.log: BinaryIO = tempfile.TemporaryFile(prefix="dragon-child-", buffering=0)  # noqa: SIM115
+        fcntl.fcntl(self.log, fcntl.F_SETFL, os.O_APPEND)  # so that cutting it does not leave a hole
         self.owner = os.getpid()
         self.base_bytes = 0
         command = [sys.executable, "-P", "-m", "littledragon.compiler.children"]

@@ -9,6 +9,7 @@ import statistics
 import tempfile
 from collections import defaultdict
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -183,7 +184,13 @@ def work(payload: Payload, config: Config) -> Result:
         for trial in trials:
             with device.shared():
                 _admit(trial, payload, config)
+
+        def prepare(trial: Trial) -> None:
+            with device.shared():
                 _build_and_check(trial, payload, config, device, Path(folder))
+
+        with ThreadPoolExecutor(devices.BUILDERS) as pool:
+            list(pool.map(prepare, trials))
         with device.exclusive():
             _time([trial for trial in trials if trial.alive], payload, config, device)
     rows = {

@@ -10,6 +10,7 @@ import os
 import statistics
 import tempfile
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -126,9 +127,13 @@ def work(payload: Payload, config: Config) -> Result:
     subjects = [Subject(_row(payload, chosen)) for chosen in payload["chosen"]]
     empty_us = None
     with tempfile.TemporaryDirectory(prefix="dragon-verify-") as folder:
-        for subject, chosen in zip(subjects, payload["chosen"], strict=True):
+
+        def prepare(subject: Subject, chosen: dict[str, Any]) -> None:
             with device.shared():
                 _build_and_check(subject, chosen["trace"], payload, config, device, Path(folder))
+
+        with ThreadPoolExecutor(devices.BUILDERS) as pool:
+            list(pool.map(prepare, subjects, payload["chosen"]))
         if subjects[0].alive:
             _time(subjects, payload, config, device, config.repeat_ms)
             if _noisy(subjects, config):
@@ -233,7 +238,7 @@ def _medians(subject: Subject) -> list[float]:
 def _judge(subject: Subject, config: Config) -> None:
     """Gate stable."""
     if not subject.alive:
-        return
+        return None
     if len(subject.repeats) < PROCESSES:
         return subject.fail("timed", "not timed, because the default schedule failed")
     medians = _medians(subject)

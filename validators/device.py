@@ -9,7 +9,9 @@ import contextlib
 import hashlib
 import itertools
 import os
+import queue
 import tempfile
+import threading
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -25,6 +27,8 @@ from littledragon.schemas.gates import Gate
 from littledragon.validators.locks import HostLock
 from littledragon.validators.numerics import Rounding, compare
 
+BUILDERS: Final = 2
+"""Candidates that one process builds at once; more callers of `build` wait."""
 KEPT_REFERENCES: Final = 32
 """Workloads whose reference outputs a process keeps on disk."""
 
@@ -148,8 +152,9 @@ class RealDevice(Device):
 
     def build(self, scheduled: str, module_hash: str, folder: Path, *, default: bool = False) -> tuple[Kernel, float]:
         path = _new_path(folder, build.suffix(self.target))
+        builder = _idle_builders.get()
         try:
-            answer = children.worker("build").call(
+            answer = children.worker(builder).call(
                 "littledragon.compiler.build:build",
                 deadline_s=self.build_deadline_s,
                 scheduled=scheduled,
@@ -158,26 +163,31 @@ class RealDevice(Device):
             )
         except ChildError as error:
             raise GateFailed("built", str(error)) from None
+        finally:
+            _idle_builders.put(builder)
         return Kernel(path, module_hash, default), float(answer["build_s"])
 
     def check(self, kernel: Kernel, workload: Workload, cases: Sequence[int], seed: int) -> Checked:
         expected, rounding = self._reference(workload, cases, seed)
+        lasting = children.worker("kernel")
         try:
-            checked = self._check(kernel, workload, cases, seed, expected, rounding)
+            checked = self._check(lasting, kernel, workload, cases, seed, expected, rounding)
+            if checked.correct:
+                return checked
         except GateFailed as failed:
-            # What another kernel left in the lasting child must not count against this one: once more in a new child.
             if failed.reason.startswith("deadline"):
                 raise
-            checked = None
-        if checked is None or not checked.correct:
-            children.worker("kernel").close()
-            checked = self._check(kernel, workload, cases, seed, expected, rounding)
-            if not checked.correct:
-                children.worker("kernel").close()
-        return checked
+        # What this kernel may have left behind must not count against the next one, nor the last one's against this.
+        lasting.close()
+        fresh = children.Child()
+        try:
+            return self._check(fresh, kernel, workload, cases, seed, expected, rounding)
+        finally:
+            fresh.close()
 
     def _check(
         self,
+        child: children.Child,
         kernel: Kernel,
         workload: Workload,
         cases: Sequence[int],
@@ -190,7 +200,7 @@ class RealDevice(Device):
         for case in cases:
             with tempfile.TemporaryDirectory(prefix="dragon-check-") as folder:
                 try:
-                    ran = children.worker("kernel").call(
+                    ran = child.call(
                         "littledragon.compiler.kernels:run",
                         deadline_s=self.run_deadline_s,
                         library=kernel.path,
@@ -260,7 +270,7 @@ class RealDevice(Device):
     def time_empty(self, folder: Path, repeat_ms: float) -> float:
         path = _new_path(folder, build.suffix(self.target))
         try:
-            children.worker("build").call(
+            children.worker(_BUILDERS[0]).call(
                 "littledragon.compiler.build:build_empty",
                 deadline_s=self.build_deadline_s,
                 target=self.target,
@@ -276,10 +286,17 @@ class _References:
     """Reference outputs of the latest workloads of this process, in a folder that goes with it."""
 
     def __init__(self) -> None:
+        self._lock = threading.Lock()
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._made: OrderedDict[str, tuple[Rounding, dict[int, list[str]]]] = OrderedDict()
 
     def get(
+        self, target: dict[str, Any], workload: Workload, cases: Sequence[int], seed: int, deadline_s: float
+    ) -> tuple[dict[int, list[str]], Rounding]:
+        with self._lock:
+            return self._get(target, workload, cases, seed, deadline_s)
+
+    def _get(
         self, target: dict[str, Any], workload: Workload, cases: Sequence[int], seed: int, deadline_s: float
     ) -> tuple[dict[int, list[str]], Rounding]:
         if self._folder is None:
@@ -288,7 +305,7 @@ class _References:
         rounding, made = self._made.get(key, (Rounding(), {}))
         missing = [case for case in cases if case not in made]
         if missing:
-            answer = children.worker("build").call(
+            answer = children.worker(_BUILDERS[0]).call(
                 "littledragon.compiler.reference:reference",
                 deadline_s=deadline_s * len(missing),
                 module=workload.module,
@@ -309,6 +326,10 @@ class _References:
         return made, rounding
 
 
+_BUILDERS: Final = tuple(f"build-{number}" for number in range(BUILDERS))
+_idle_builders: queue.SimpleQueue[str] = queue.SimpleQueue()
+for _name in _BUILDERS:
+    _idle_builders.put(_name)
 _references = _References()
 _paths = itertools.count()
 
