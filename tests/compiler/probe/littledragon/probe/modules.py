@@ -1,0 +1,71 @@
+"""Small real workloads, and wrong kernels made of them. Functions that run in a child."""
+
+from typing import Any
+
+
+def matmul(m: int, n: int, k: int, dtype: str, accumulate: str) -> dict[str, Any]:
+    """Y = cast(X · Wᵀ), as TE."""
+    from tvm import te
+
+    x = te.placeholder((m, k), name="x", dtype=dtype)
+    w = te.placeholder((n, k), name="w", dtype=dtype)
+    axis = te.reduce_axis((0, k), name="k")
+    product = te.compute(
+        (m, n), lambda i, j: te.sum(x[i, axis].astype(accumulate) * w[j, axis].astype(accumulate), axis), name="product"
+    )
+    return _workload([x, w, te.compute((m, n), lambda i, j: product[i, j].astype(dtype), name="y")])
+
+
+def softmax(m: int, n: int) -> dict[str, Any]:
+    """Softmax over the last axis, with exp."""
+    from tvm import te
+
+    x = te.placeholder((m, n), name="x")
+    k1, k2 = te.reduce_axis((0, n), name="k1"), te.reduce_axis((0, n), name="k2")
+    top = te.compute((m,), lambda i: te.max(x[i, k1], k1), name="top")
+    power = te.compute((m, n), lambda i, j: te.exp(x[i, j] - top[i]), name="power")
+    total = te.compute((m,), lambda i: te.sum(power[i, k2], k2), name="total")
+    return _workload([x, te.compute((m, n), lambda i, j: power[i, j] / total[i], name="y")])
+
+
+def quantise(n: int) -> dict[str, Any]:
+    """int8 of a scaled row sum."""
+    from tvm import te
+
+    x = te.placeholder((n, 16), name="x")
+    k = te.reduce_axis((0, 16), name="k")
+    total = te.compute((n,), lambda i: te.sum(x[i, k], k), name="total")
+    return _workload([x, te.compute((n,), lambda i: te.round(total[i] * 7.0).astype("int8"), name="y")])
+
+
+def scalar(n: int) -> dict[str, Any]:
+    """One element: nothing in it can be scheduled."""
+    from tvm import te
+
+    x = te.placeholder((n,), name="x")
+    return _workload([x, te.compute((1,), lambda i: x[i] + 1.0, name="y")])
+
+
+def looping() -> str:
+    """A module whose kernel never ends in practice."""
+    from tvm import te
+
+    k = te.reduce_axis((0, 1 << 40), name="k")
+    y = te.compute((1,), lambda i: te.sum(te.sin(k.astype("float32") + i.astype("float32")), k), name="y")
+    return str(_workload([y])["module"])
+
+
+def _workload(tensors: list[Any]) -> dict[str, Any]:
+    import tvm
+    from tvm import te
+    from tvm_ffi import structural_hash
+
+    from littledragon.compiler import features, inputs
+
+    function = te.create_prim_func(tensors).with_attr("global_symbol", "main")
+    module = tvm.IRModule({"main": function})
+    return {
+        "module": str(tvm.ir.save_json(module)),
+        "specs": inputs.specs(module, features.features(module)),
+        "module_hash": f"{structural_hash(module) & (1 << 64) - 1:016x}",
+    }

@@ -1,0 +1,86 @@
+"""Rounds of the search on small real workloads, in a child, as the stage asks for them."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from littledragon.compiler import children, targets
+from littledragon.schemas import tsel
+
+TARGET = targets.target("llvm")
+Call = Any
+
+
+@pytest.fixture(scope="module")
+def call() -> Any:
+    patch = pytest.MonkeyPatch()
+    patch.setenv("PYTHONPATH", str(Path(__file__).parent / "probe"))
+    child = children.Child()
+
+    def ask(function: str, **arguments: Any) -> Any:
+        return child.call(f"littledragon.{function}", deadline_s=120, **arguments)
+
+    yield ask
+    child.close()
+    patch.undo()
+
+
+@pytest.fixture(scope="module")
+def matmul(call: Call) -> Any:
+    return call("probe.modules:matmul", m=32, n=32, k=32, dtype="float16", accumulate="float32")
+
+
+def propose(call: Call, workload: Any, **changed: Any) -> Any:
+    wanted = {"records": [], "count": 6, "seed": 3, "round": 0, "population": 24}
+    return call("compiler.proposals:propose", module=workload["module"], target=TARGET, **wanted | changed)
+
+
+def test_first_round_proposes_distinct_canonical_traces_without_a_score(call: Call, matmul: Any) -> None:
+    found = propose(call, matmul)
+    assert len({row["trace"] for row in found}) == len(found) == 6
+    assert {row["source"] for row in found} == {"evolutionary"}
+    assert {row["score"] for row in found} == {None}
+    assert all(tsel.canonical(row["trace"]) == row["trace"] for row in found)
+
+
+def test_same_records_and_seed_propose_the_same_and_another_seed_does_not(call: Call, matmul: Any) -> None:
+    first = propose(call, matmul)
+    assert propose(call, matmul) == first
+    assert propose(call, matmul, seed=4) != first
+    records = [{"trace": row["trace"], "latency_us": 10.0 + n} for n, row in enumerate(first)]
+    second = propose(call, matmul, records=records, round=1)
+    assert propose(call, matmul, records=records, round=1) == second
+
+
+def test_later_round_learns_and_proposes_nothing_that_is_known(call: Call, matmul: Any) -> None:
+    first = propose(call, matmul)
+    # One candidate failed: it is known, though there is nothing to learn from it.
+    records = [{"trace": row["trace"], "latency_us": 10.0 + n if n else None} for n, row in enumerate(first)]
+    second = propose(call, matmul, records=records, round=1)
+    assert second
+    assert not {row["trace"] for row in first} & {row["trace"] for row in second}
+    assert all(isinstance(row["score"], float) for row in second if row["source"] == "evolutionary")
+
+
+def test_thin_space_gives_what_it_has_and_is_then_exhausted(call: Call) -> None:
+    workload = call("probe.modules:scalar", n=8)
+    records: list[Any] = []
+    for number in range(6):
+        found = propose(call, workload, records=records, round=number, count=16)
+        if not found:
+            break
+        records += [{"trace": row["trace"], "latency_us": 1.0} for row in found]
+    else:
+        pytest.fail("a space of a few members was never exhausted")
+
+
+def test_default_schedule_on_a_cpu_is_the_module_itself(call: Call, matmul: Any) -> None:
+    found = call("compiler.proposals:default", module=matmul["module"], target=TARGET)
+    assert found == {"scheduled": matmul["module"], "module_hash": matmul["module_hash"]}
+
+
+def test_proposals_pass_admission(call: Call, matmul: Any) -> None:
+    for row in propose(call, matmul, count=3):
+        admitted = call("compiler.traces:admit", module=matmul["module"], trace=row["trace"], target=TARGET)
+        assert (admitted["failed"], admitted["trace"]) == (None, row["trace"])
