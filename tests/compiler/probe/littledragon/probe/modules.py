@@ -46,13 +46,30 @@ def scalar(n: int) -> dict[str, Any]:
     return _workload([x, te.compute((1,), lambda i: x[i] + 1.0, name="y")])
 
 
-def looping() -> str:
-    """A module whose kernel never ends in practice."""
+def shifted(n: int, by: float) -> dict[str, Any]:
+    """y = x + by: with another `by`, a wrong kernel."""
     from tvm import te
 
+    x = te.placeholder((n,), name="x")
+    return _workload([x, te.compute((n,), lambda i: x[i] + by, name="y")])
+
+
+def looping(n: int) -> dict[str, Any]:
+    """A kernel of the same arguments that does not end in any time worth waiting for."""
+    from tvm import te
+
+    x = te.placeholder((n,), name="x")
     k = te.reduce_axis((0, 1 << 40), name="k")
-    y = te.compute((1,), lambda i: te.sum(te.sin(k.astype("float32") + i.astype("float32")), k), name="y")
-    return str(_workload([y])["module"])
+    y = te.compute((n,), lambda i: te.sum(te.sin(x[i] + k.astype("float32")), k), name="y")
+    return _workload([x, y])
+
+
+def wild(n: int) -> dict[str, Any]:
+    """A kernel of the same arguments that reads far outside of them."""
+    from tvm import te
+
+    x = te.placeholder((n,), name="x")
+    return _workload([x, te.compute((n,), lambda i: x[i.astype("int64") + (1 << 44)], name="y")])
 
 
 def _workload(tensors: list[Any]) -> dict[str, Any]:
