@@ -110,8 +110,9 @@ def _admit(module: str, graph: Graph, text: str, target: dict[str, Any], answer:
             Trace.apply_json_to_schedule(tvm.ir.load_json(trace), schedule)
         except Exception as error:
             raise _Failed("replayed", _line(error)) from None
-        if tsel.canonical(str(tvm.ir.save_json(schedule.trace.as_json()))) != trace:
-            raise _Failed("applicable", "TVM replays another trace than the one given: it repaired a decision")
+        recorded = tsel.canonical(str(tvm.ir.save_json(schedule.trace.as_json())))
+        if recorded != trace:
+            raise _Failed("applicable", _repaired(graph, recorded))
         _postprocessed(schedule, mod, target)
         _encoded(text, trace, stepper.schedule.mod, schedule.mod)
     except _Failed as error:
@@ -127,6 +128,18 @@ def _line(error: Exception) -> str:
     """An error of TVM in one line: its last lines say what is wrong."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return " ".join(lines[-3:])[:400] or type(error).__name__
+
+
+def _repaired(graph: Graph, recorded: str) -> str:
+    """What TVM made of a decision that does not fit, in one line."""
+    try:
+        other = [instruction.decision for _, instruction in _instructions(tsel.lift(recorded))]
+    except tsel.TselError:
+        other = []
+    for (place, given), found in zip(_instructions(graph), other, strict=False):
+        if given.decision != found:
+            return f"{place}: TVM repairs the decision {given.decision} to {found}"
+    return "TVM records another trace than the one given"
 
 
 def _instructions(graph: Graph) -> Iterator[tuple[str, Instruction]]:

@@ -22,6 +22,7 @@ TVM: Final = "0.25.0.post1"
 _LETTERS: Final = {"B": "b", "L": "l", "E": "v"}
 _IDS: Final = {"evidence": "e", "analyses": "a", "maps": "m", "edits": "t", "effects": "p"}
 _ENDS: Final = {"supports": ("e", "a"), "motivates": ("a", "t"), "predicts": ("t", "p")}
+_PLACED: Final = ("ComputeAt", "ReverseComputeAt")
 _KIND: Final = re.compile(r"[a-z][a-z_]{0,31}")
 
 
@@ -88,6 +89,8 @@ class _State:
     used: set[str] = field(default_factory=set)
     instructions: list[Leaf] = field(default_factory=list)
     decisions: list[Leaf] = field(default_factory=list)
+    places: set[str] = field(default_factory=set)
+    """Sampled locations. They may be no loop at all, and TVM dies where another primitive takes one."""
     boundaries: int = 0
     mapped: int = 0
     """Characters of all index maps: a short text may use a long map many times."""
@@ -101,6 +104,10 @@ class _State:
             raise illegal("size", place, f"more than {MAX_OUTPUTS} inputs, attributes or outputs")
         place = f"{place} {instruction.kind}"
         inputs = self._inputs(primitive, instruction, place)
+        if instruction.kind not in _PLACED and self.places.intersection(
+            v for v in instruction.inputs if isinstance(v, str)
+        ):
+            raise illegal("reference", place, f"a sampled location may only be an input of {' and '.join(_PLACED)}")
         if len(instruction.attrs) != len(primitive.attrs):
             raise illegal("arity", place, f"{len(primitive.attrs)} attributes are expected")
         attrs = [self._attr(slot, v, place) for slot, v in zip(primitive.attrs, instruction.attrs, strict=True)]
@@ -187,6 +194,8 @@ class _State:
             name = f"{_LETTERS[kind]}{len(self.names)}"
             self.names[f"{reference}.{i}"] = name
             leaves.append(("str", name))
+            if instruction.kind == "SampleComputeLocation":
+                self.places.add(f"{reference}.{i}")
         return leaves
 
     def _rules(self, instruction: Instruction, place: str) -> None:

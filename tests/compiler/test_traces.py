@@ -207,7 +207,9 @@ def test_llvm_traces_of_random_members_and_their_files(tmp_path: Path) -> None:
     assert tsel_files.apply(path, module, LLVM) == answer
     placed = next(m["trace"] for m in members if "SampleComputeLocation" in tsel.kinds(m["trace"]))
     far = changed(tsel.lift(placed), on("SampleComputeLocation", decision=900))
-    assert apply(module, far, LLVM)["failed"] == "applicable"
+    answer = apply(module, far, LLVM)
+    assert answer["failed"] == "applicable"
+    assert "SampleComputeLocation: TVM repairs the decision 900 to " in answer["reason"]
 
 
 def test_files_that_cannot_be_checked(tmp_path: Path) -> None:

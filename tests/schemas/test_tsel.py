@@ -208,6 +208,7 @@ REFUSED = [
     ('"i":["t0.0.0"],"o":"LL"', '"i":[],"o":"LL"', "grammar"),
     ('"i":["t0.0.0"],"o":"LL"', '"i":["t0.0.0"],"o":"LB"', "outputs"),
     ('"i":["t0.2.1","t0.3.0","t0.3.1"]', '"i":["t0.2.1","t0.3.0","t0.2.0"]', "reference"),
+    ('"i":["t7.0.0"],"a":["meta_schedule.parallel"]', '"i":["t4.0.0"],"a":["meta_schedule.parallel"]', "reference"),
     ('"i":["t0.2.1","t0.3.0","t0.3.1"]', '"i":["t0.2.1",null,null]', "factor"),
     ('"i":["t0.2.1","t0.3.0","t0.3.1"]', '"i":["t0.2.1",null,0]', "range"),
     ('"a":["meta_schedule.parallel"]', '"a":["meta_schedule.unroll_explicit"]', None),
