@@ -146,12 +146,8 @@ def _of_split(facts: Facts, path: str, whose: str, step: Step) -> None:
     fixed = math.prod(f for f in given if f is not None)
     factors = [f if f is not None else -(-loop.extent // max(fixed, 1)) for f in given]
     how = f"{step.edit} factors: {times(factors)}"
-    facts.add(
-        f"{at}.factors",
-        factors,
-        f"{whose} splits loop {loop.name} of block {loop.block} into {' x '.join(map(str, factors))}",
-        how,
-    )
+    words = f"{whose} splits loop {loop.name} of block {loop.block} into {' x '.join(map(str, factors))}"
+    facts.add(f"{at}.factors", factors, words, how)
     facts.add(
         f"{at}.innermost",
         factors[-1],

@@ -106,7 +106,7 @@ class Client:
                 response_format={"type": "json_object"},
                 timeout=max(end - time.monotonic(), 0.01),
             ) as response:
-                for chunk in response.iter_bytes(1 << 14):
+                for chunk in response.iter_bytes():
                     body += chunk
                     if len(body) > MAX_BODY:
                         raise LlmError("too_long", f"the answer is larger than {MAX_BODY} bytes")

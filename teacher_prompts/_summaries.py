@@ -1,13 +1,20 @@
 """The `facts` teacher's summaries of edits: a sentence for each kind of thing that an edit's facts tell."""
 
 from collections.abc import Mapping
+from typing import Final
 
 from littledragon.schemas.graph import Edit
 from littledragon.teacher_prompts._writer import Writer, product
 
+MAX_SENTENCES: Final = 6
+_AT_A_BLOCK: Final = (
+    *("cache_read", "cache_write", "compute_at", "reverse_compute_at", "stay", "inline", "set_scope", "decompose"),
+    *("tensorize", "rfactor", "reindex", "layout", "blockize", "storage_align"),
+)
+
 
 def summary(writer: Writer, edit: Edit) -> str:
-    """The summary of an edit: a sentence for each kind of thing that its facts tell, four at most."""
+    """The summary of an edit: a sentence for each kind of thing that its facts tell."""
     kinds = {i.kind for i in edit.instructions}
     sentences = [
         *_split_sentences(writer, edit.id),
@@ -19,7 +26,7 @@ def summary(writer: Writer, edit: Edit) -> str:
         sentences.append(writer.say("edit_unmark"))
     if "EnterPostproc" in kinds:
         sentences.append(writer.say("edit_boundary"))
-    return " ".join(list(dict.fromkeys(sentences))[:4]) or writer.say("edit_lookup")
+    return " ".join(list(dict.fromkeys(sentences))[:MAX_SENTENCES]) or writer.say("edit_lookup")
 
 
 def _split_sentences(writer: Writer, edit: str) -> list[str]:
@@ -64,19 +71,7 @@ def _loop_sentences(writer: Writer, edit: str) -> list[str]:
 
 def _block_sentences(writer: Writer, edit: str) -> list[str]:
     found = []
-    names = (
-        "cache_read",
-        "cache_write",
-        "compute_at",
-        "reverse_compute_at",
-        "stay",
-        "inline",
-        "set_scope",
-        "decompose",
-        "tensorize",
-        "rfactor",
-    )
-    for what in (*names, "reindex", "layout", "blockize", "storage_align"):
+    for what in _AT_A_BLOCK:
         for path, suffix in writer.parts(edit, what, "block") or writer.parts(edit, what, "loop"):
             base = f"out.{edit}.{what}"
             slots = {key: str(writer.values.get(f"{base}.{key}{suffix}", "")) for key in ("block", "loop")}

@@ -12,6 +12,7 @@ from littledragon.teacher_prompts.protocol import Request
 
 TEMPLATE: Final = "facts"
 MAX_EVIDENCE: Final = 6
+MAX_ANALYSES: Final = 8
 
 
 @dataclass
@@ -72,15 +73,19 @@ class Writer:
         return self.evidence[-1].id
 
     def analysis(self, sentence: str, rests_on: list[str], edits: list[str], **slots: str) -> bool:
-        """Write an analysis, if evidence for it is left; whether it was written."""
+        """Write an analysis, if there is evidence for it; whether it was written.
+
+        `rests_on` are the facts that it wants quoted. Where the evidence is used up, it rests on what has been quoted
+        of the block that it speaks of.
+        """
         known = [e.cite for e in self.evidence]
         room = MAX_EVIDENCE - len(known)
         chosen = [path for path in rests_on if path in self.texts]
         new = [path for path in chosen if path not in known][: max(room, 0)]
         chosen = [path for path in chosen if path in known or path in new]
-        own = f"in.block.{self.main}."
+        own = f"in.block.{segment(slots.get('block', ''))}."
         chosen = chosen or [path for path in known if path.startswith(own)][:1]
-        if not chosen:
+        if not chosen or len(self.analyses) == MAX_ANALYSES:
             return False
         text = self.say(sentence, **slots)
         if any(analysis.text == text for analysis in self.analyses):

@@ -40,7 +40,8 @@ _LEXICON: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
     (r"\bshared[- ]memory|\bshared scope|\bscratch-?pad|\bshared buffer", ("shared",)),
     (r"\blocal (?:memory|scope|buffer|stage)", ("local",)),
     (r"\bstorage[- ]align|\bbank[- ]conflict", ("storage_align",)),
-    (r"\blayout (?:transform|rewrit|chang)|\b(?:transform|rewrit|chang)\w* (?:\S+ ){0,4}?layout|\bre-?pack",
+    (r"\blayouts? (?:is |are |gets? )?(?:transform|rewrit|chang)|\b(?:transform|rewrit|chang)\w* (?:\S+ ){0,4}?layout"
+     r"|\bre-?pack",
      ("layout",)),
     (r"\bre-?index", ("reindex",)),
     (r"\bblocki[sz]", ("blockize", "bind")),

@@ -43,7 +43,8 @@ _RULES: Final[dict[str, tuple[str, ...]]] = {
     ),
     "a gain": (
         r"\bperformance (?:gains?|improvements?|boosts?|wins?|increases?|uplift|is (?:better|higher|improved))",
-        r"\b(?:gain|improv|boost|increas|rais|lift|enhanc|doubl|tripl)\w* (?:\w+ ){0,3}?(?:performance|speed)\b",
+        r"\b(?:gain|improv|boost|increas|rais|lift|enhanc|doubl|tripl)\w* (?:\w+ ){0,3}?"
+        r"(?:performance|speed|throughput)\b",
         r"\b(?:performance|speed|throughput) (?:\w+ ){0,3}?(?:doubl|tripl|quadrupl|improv|increas|ris|rose|gain)",
     ),
     "a gain by a number": (
@@ -57,7 +58,7 @@ _RULES: Final[dict[str, tuple[str, ...]]] = {
         rf"\b(?:twice|double|triple|thrice|half|quarter) (?:\w+ ){{0,3}}?{_TIME}\b",
     ),
     "a percentage": (
-        rf"{_NUMBER}[\s-]*(?:%|percent|per cent|pct|percentage points?)",
+        rf"{_NUMBER}[\s-]*(?:%(?!\s*[\d(#])|percent|per cent|pct|percentage points?)",
         r"\b(?:percent|per cent|percentage)\b",
     ),
     "a time": (

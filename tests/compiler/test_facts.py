@@ -1,0 +1,140 @@
+"""Facts, derived in a child as the stage does, against golden ones; and what may never be among them."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from littledragon.compiler import children
+from littledragon.compiler._facts import Facts
+from littledragon.compiler.deeds import deeds, values
+from littledragon.compiler.facts import request
+from littledragon.schemas import tsel
+from littledragon.schemas.graph import Edit, Instruction
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "labels"
+NAMES = sorted(path.name.removesuffix(".task.json") for path in GOLDEN.glob("*.task.json"))
+
+
+def read(name: str) -> Any:
+    return json.loads((GOLDEN / name).read_text(encoding="utf-8"))
+
+
+def derive(task: dict[str, Any], mode: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = children.worker("facts").call(
+        "littledragon.compiler.facts:derive",
+        deadline_s=60,
+        workload=task["workload"],
+        environment=task["environment"],
+        mode=mode,
+        tsel=task["tsel"],
+        parent_tsel=task["parent_tsel"] if mode == "refine" else None,
+    )
+    return found
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_golden_facts(name: str) -> None:
+    """tests/golden/labels/make.py writes them anew."""
+    task, wanted = read(f"{name}.task.json"), read(f"{name}.facts.json")
+    assert derive(task, "construct") == wanted["construct"]
+    refine = derive(task, "refine")
+    assert [*refine, request(task["gain_band"], len(refine))] == wanted["refine"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("mode", ["construct", "refine"])
+def test_the_shape_of_facts(name: str, mode: str) -> None:
+    rows = read(f"{name}.facts.json")[mode]
+    paths = [row["path"] for row in rows]
+    assert len(set(paths)) == len(paths)
+    assert [row["position"] for row in rows] == list(range(len(rows)))
+    for row in rows:
+        assert re.fullmatch(r"(in|out)(\.[a-z0-9_]+)+", row["path"])
+        assert json.dumps(json.loads(row["value"]), separators=(",", ":")) == row["value"]
+        assert row["text"].isascii()
+        assert row["derivation"]
+    assert ("in.prior.deeds" in paths) == (mode == "refine")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_fact_is_a_measurement(name: str) -> None:
+    forbidden = re.compile(r"latenc|_us\b|\bratio|margin|noise|anchor|speed|faster|slower|median", re.IGNORECASE)
+    for rows in read(f"{name}.facts.json").values():
+        for row in rows:
+            if row["path"] != "in.task.description":
+                assert not forbidden.search(" ".join((row["path"], row["text"], row["derivation"]))), row
+
+
+def test_in_facts_do_not_depend_on_the_payload() -> None:
+    task = read("matmul.task.json")
+    other = {**task, "tsel": task["parent_tsel"]}
+
+    def visible(rows: list[dict[str, Any]]) -> list[Any]:
+        return [(r["path"], r["value"], r["text"]) for r in rows if r["path"].startswith("in.")]
+
+    assert visible(derive(task, "construct")) == visible(derive(other, "construct"))
+
+
+def test_a_mode_without_its_parent_is_refused() -> None:
+    task = read("matmul.task.json")
+    with pytest.raises(children.ChildError, match="refine has a parent"):
+        children.worker("facts").call(
+            "littledragon.compiler.facts:derive",
+            deadline_s=60,
+            workload=task["workload"],
+            environment=task["environment"],
+            mode="refine",
+            tsel=task["tsel"],
+        )
+
+
+def test_paths_stay_unique_and_plain() -> None:
+    facts = Facts()
+    for _ in range(3):
+        facts.add("out.T_x.Y-z", 1, "tür\n", "here")
+    assert [row["path"] for row in facts.rows] == ["out.t_x.y_z", "out.t_x.y_z_2", "out.t_x.y_z_3"]
+    assert facts.rows[0]["text"] == "t?r?"
+
+
+def instruction(kind: str, *inputs: Any, attrs: tuple[Any, ...] = (), decision: Any = None) -> Instruction:
+    return Instruction(kind, inputs, attrs, "", decision)
+
+
+@pytest.mark.parametrize(
+    ("given", "done", "asked"),
+    [
+        (instruction("Fuse", "t0.0.0"), set(), set()),
+        (instruction("Fuse", "t0.0.0", "t0.0.1"), {"fuse_loops"}, set()),
+        (instruction("Bind", "t0.0.0", attrs=("threadIdx.x",)), {"bind", "parallel"}, set()),
+        (instruction("CacheRead", "t0.0.0", attrs=(0, "shared.dyn")), {"cache", "cache_read", "shared"}, set()),
+        (instruction("Annotate", "t0.0.0", 0, attrs=("meta_schedule.unroll_explicit",)), set(), set()),
+        (instruction("Annotate", "t0.0.0", 64, attrs=("meta_schedule.unroll_explicit",)), set(), {"unroll"}),
+        (instruction("Annotate", "t0.0.0", 64, attrs=("pragma_auto_unroll_max_step",)), {"unroll"}, set()),
+        (instruction("Annotate", "t0.0.0", "t9.0.0", attrs=("pragma_auto_unroll_max_step",)), set(), set()),
+        (instruction("ComputeAt", "t0.0.0", "t9.1.0"), {"inline"}, set()),
+        (instruction("ComputeAt", "t0.0.0", "t9.2.0"), set(), set()),
+        (instruction("ComputeAt", "t0.0.0", "t9.3.0"), {"compute_at"}, set()),
+    ],
+)
+def test_deeds(given: Instruction, done: set[str], asked: set[str]) -> None:
+    sampled = Edit(
+        "t9",
+        "annotate",
+        "",
+        (
+            instruction("SampleCategorical", attrs=([0, 16], [0.5, 0.5]), decision=0),
+            instruction("SampleComputeLocation", "t0.0.0", decision=-2),
+            instruction("SampleComputeLocation", "t0.0.0", decision=-1),
+            instruction("SampleComputeLocation", "t0.0.0", decision=1),
+        ),
+    )
+    assert deeds([given], values([sampled])) == (done, asked)
+
+
+def test_the_last_factor_is_derived() -> None:
+    graph = tsel.decode(read("matmul.task.json")["tsel"]).graph
+    known = values(graph.edits)
+    assert [known[f"t1.1.{slot}"] for slot in range(4)] == [32, 2, 2, 1]
