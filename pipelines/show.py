@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from littledragon.pipelines.errors import UserError
 from littledragon.pipelines.store import Store
 from littledragon.schemas import tsel
+from littledragon.schemas.gates import GATES
 from littledragon.schemas.graph import Graph, Instruction
 from littledragon.schemas.ids import ID_PATTERN
 
@@ -136,6 +137,7 @@ def _workload(store: Store, row: Row) -> Iterable["RenderableType"]:
 def _candidate(store: Store, row: Row) -> Iterable["RenderableType"]:
     yield _title(f"candidate {row['candidate_id']}")
     yield _fields(row)
+    yield _gates(row["status"])
     for verdict in store.rows("verdicts", "candidate_id = $id", id=row["candidate_id"]):
         yield _title("verdict")
         yield _fields(verdict)
@@ -147,6 +149,14 @@ def _candidate(store: Store, row: Row) -> Iterable["RenderableType"]:
             yield from _graph(trace["tsel"])
         else:
             yield _text(trace["trace"])
+
+
+def _gates(status: str) -> "RenderableType":
+    """The gates of the search in order, up to the one that the candidate failed."""
+    gates = GATES[: GATES.index("stable")]
+    passed = gates[: gates.index(status)] if status in gates else gates
+    line = _text("gates ", "dim").append(" ".join(passed), "green")
+    return line if status not in gates else line.append(f" {status}", "bold red").append(" failed")
 
 
 def _selection(store: Store, row: Row) -> Iterable["RenderableType"]:

@@ -130,3 +130,51 @@ def test_a_folder_that_is_no_release(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no example x-0000000000000000") as caught:
         run(tmp_path, "x-0000000000000000", SIMULATED)
     assert "Unreadable" not in str(caught.value)
+
+
+def claim(**values: Any) -> replay.Claim:
+    given: dict[str, Any] = {
+        "id": "x-1", "mode": "construct", "module": "", "specs": [], "text": "g", "prior": None, "status": "ok",
+        "latency_us": 10.0, "default_us": 100.0, "parent_us": None, "margin": 0.05,
+        "environment": {"environment_id": "e", "device": "real", "tvm": "0.25"},
+    }  # fmt: skip
+    return replay.Claim(**{**given, **values})
+
+
+def trial(latency: float | None, **values: Any) -> replay.Trial:
+    medians = [latency] * replay.PROCESSES if latency else []
+    return replay.Trial("t", None, error=0.5, medians=medians, **values)
+
+
+def report(what: replay.Claim, trials: list[replay.Trial], environment: str = "e") -> tuple[int, str]:
+    console = Console(file=StringIO(), width=300, color_system=None)
+    here = {"environment_id": environment, "device": "real", "tvm": "[b]0.26"}
+    code = replay._report(what, trials, here, console)
+    return code, console.file.getvalue()  # type: ignore[attr-defined]
+
+
+def test_a_claim_that_does_not_hold_is_told_but_correct_counts() -> None:
+    code, told = report(claim(), [trial(20.0), trial(19.5)])
+    assert code == replay.CORRECT
+    assert "L0 / L: 1.026 here, 10.000 claimed: the claim of more than 1.050 does not hold here" in told
+    assert "environment: the same as the claim's" in told
+
+
+def test_a_wrong_result_is_not_correct_however_fast() -> None:
+    code, told = report(claim(), [trial(20.0), trial(1.0, gate="correct", reason="error is 3 times its bound")])
+    assert code == replay.NOT_CORRECT
+    assert "x-1: not correct here: fails correct: error is 3 times its bound" in told
+
+
+def test_what_could_not_be_timed_is_said() -> None:
+    code, told = report(claim(prior="a", parent_us=30.0), [trial(20.0), trial(None), trial(1.0)])
+    assert code == replay.CORRECT
+    assert "L_A / L: not measured here" in told
+
+
+def test_a_row_that_failed_where_it_was_made_is_told() -> None:
+    code, told = report(claim(status="stable", latency_us=None, mode="candidate"), [trial(20.0), trial(10.0)], "f")
+    assert code == replay.CORRECT
+    assert "its own run failed the gate stable" in told
+    assert "L0 / L: 2.000 here\n" in told
+    assert "tvm: 0.25 there, [b]0.26 here" in told

@@ -72,6 +72,16 @@ def test_every_kind_of_record_is_shown(store: Store) -> None:
     assert "label l-" in selection
 
 
+def test_a_candidate_shows_its_gates(tmp_path: Path, tables: Tables, fill: Fill) -> None:
+    passed, failed = tables["candidates"][1:3]
+    failed |= {"status": "built", "reason": "no memory", "latency_us": None}
+    store = fill(tmp_path / "w", tables)
+    assert "encoded built ran correct timed\n" in shown(store, passed["candidate_id"])
+    text = shown(store, failed["candidate_id"])
+    assert "postprocessed encoded built failed\n" in text
+    assert "no memory" in text
+
+
 def test_wide_content_folds_and_nothing_is_lost(store: Store) -> None:
     id = first(store, "c", "latency_us = 30")
     for width in (24, 60):
