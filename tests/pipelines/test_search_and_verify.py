@@ -1,0 +1,236 @@
+"""The stages search and verify on small real workloads, through the store, on both devices."""
+
+import dataclasses
+import json
+import math
+import statistics
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from littledragon.compiler import children
+from littledragon.pipelines import search, verify
+from littledragon.pipelines.config import Config
+from littledragon.pipelines.executor import work_here
+from littledragon.pipelines.stage import Result, Unit
+from littledragon.pipelines.store import Store
+from littledragon.schemas.ids import content_id
+from littledragon.schemas.tables import BY_NAME
+
+SMALL = Config(device="simulated", candidates_per_round=6, population=24, repeat_ms=1.0)
+OBSERVED = {"attempt": 1, "started_at": "2026-01-01T00:00:00Z", "wall_s": 0.0, "host": "here"}
+MADE = {
+    "matmul": {"m": 32, "n": 32, "k": 32, "dtype": "float16", "accumulate": "float32"},
+    "softmax": {"m": 16, "n": 64},
+    "scalar": {"n": 8},
+}
+
+
+@pytest.fixture(scope="module")
+def workloads() -> Iterator[list[dict[str, Any]]]:
+    patch = pytest.MonkeyPatch()
+    patch.setenv("PYTHONPATH", str(Path(__file__).parent.parent / "compiler" / "probe"))
+    child = children.Child()
+    rows = []
+    for name, arguments in MADE.items():
+        made = child.call(f"littledragon.probe.modules:{name}", deadline_s=60, **arguments)
+        row = {column.name: None for column in BY_NAME["workloads"].columns}
+        row |= {"workload_id": content_id("w", name), "state": "ok", "family": "gemm", "operator": name}
+        row |= {"block_id": name, "task": "main", "model": "m", "source": "s", "licence": "MIT"}
+        row |= {"module": made["module"], "module_hash": made["module_hash"], "inputs": json.dumps(made["specs"])}
+        rows.append(row)
+    child.close()
+    yield rows
+    children.close_all()
+    patch.undo()
+
+
+@pytest.fixture
+def store(tmp_path: Path, workloads: list[dict[str, Any]]) -> Store:
+    store = Store.open(tmp_path / "work", create=True)
+    unit = Unit("workloads", 1, {}, {})
+    store.commit(unit, Result({"workloads": workloads}), OBSERVED)
+    store.plan("workloads", [unit])
+    return store
+
+
+def run(store: Store, stage: ModuleType, config: Config) -> int:
+    """What the driver does, for one stage; gives how many units it worked on."""
+    done = 0
+    while True:
+        units = stage.plan(store, config)
+        store.plan(stage.NAME, units)
+        pending = [unit for unit in units if unit.id not in store.complete(stage.NAME)]
+        if not pending:
+            return done
+        for unit in pending:
+            payload = json.loads(json.dumps(stage.load(store, unit, config)))
+            answer = work_here(stage.__name__, dataclasses.asdict(config), unit.id, payload)
+            store.commit(unit, Result(**answer["result"]), OBSERVED)
+            done += 1
+
+
+def test_every_candidate_ends_at_one_gate_and_parses_into_a_trace(store: Store) -> None:
+    assert run(store, search, SMALL) == 3
+    rows = store.rows("candidates")
+    traces = {row["candidate_id"]: row for row in store.rows("traces")}
+    for row in rows:
+        if row["source"] == "default":
+            assert (row["status"], row["score"]) == ("ok", None)
+            assert row["candidate_id"] not in traces
+        else:
+            assert traces[row["candidate_id"]]["tsel"].startswith("<graph")
+        assert (row["status"] == "ok") == (row["latency_us"] is not None)
+        assert (row["status"] == "ok") == (row["reason"] is None)
+    defaults = [row for row in rows if row["source"] == "default"]
+    assert len(defaults) == 3
+    assert len({row["candidate_id"] for row in rows}) == len(rows)
+    (environment,) = {row["environment_id"] for row in store.rows("environments")}
+    assert {row["environment_id"] for row in rows} == {environment}
+
+
+def test_rounds_grow_from_each_other_and_running_again_does_nothing(store: Store, tmp_path: Path) -> None:
+    config = dataclasses.replace(SMALL, rounds=2)
+    assert run(store, search, SMALL) == 3
+    # The first round is the same unit whatever the number of rounds.
+    assert 2 <= run(store, search, config) <= 3
+    assert run(store, search, config) == 0
+    rows = store.rows("candidates", "workload_id = $id", id=content_id("w", "matmul"))
+    first = {row["module_hash"] for row in rows if row["round"] == 0}
+    second = {row["module_hash"] for row in rows if row["round"] == 1}
+    assert len(second) == 6
+    assert not first & second
+    assert all(row["score"] is not None for row in rows if row["round"] == 1 and row["source"] == "evolutionary")
+    # A run with fewer rounds takes the later ones out of the plan, and a run with more finds them again.
+    assert run(store, search, SMALL) == 0
+    assert not store.rows("candidates", "round = 1")
+    assert run(store, search, config) == 0
+    assert len(store.rows("candidates", "round = 1")) >= 6
+
+
+def test_thin_space_is_exhausted_and_keeps_its_default(store: Store) -> None:
+    config = dataclasses.replace(SMALL, rounds=4, candidates_per_round=16)
+    run(store, search, config)
+    outcomes = store.sql("select state, reason from outcomes where stage = 'search' and state != 'ok'").to_pylist()
+    assert outcomes
+    assert {(row["state"], row["reason"]) for row in outcomes} <= {("rejected", "exhausted"), ("rejected", "no_space")}
+    assert run(store, search, config) == 0
+    assert store.rows("candidates", "workload_id = $id and source = 'default'", id=content_id("w", "scalar"))
+
+
+def test_simulated_runs_are_equal_wherever_they_run(store: Store, tmp_path: Path) -> None:
+    def tables(store: Store) -> Any:
+        observed = {"build_s", "observed"}
+        return [
+            [{name: value for name, value in row.items() if name not in observed} for row in store.rows(table)]
+            for table in ("candidates", "traces", "verdicts", "anchors", "environments")
+        ]
+
+    run(store, search, SMALL)
+    run(store, verify, SMALL)
+    other = Store.open(tmp_path / "other", create=True)
+    unit = Unit("workloads", 1, {}, {})
+    rows = [{name: value for name, value in row.items() if name != "unit_id"} for row in store.rows("workloads")]
+    other.commit(unit, Result({"workloads": rows[::-1]}), OBSERVED)
+    other.plan("workloads", [unit])
+    children.close_all()
+    run(other, search, SMALL)
+    run(other, verify, SMALL)
+    assert tables(store) == tables(other)
+    assert all(tables(store)[:4])
+
+
+def test_crash_of_the_proposer_fails_the_unit_and_can_be_tried_again(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = dataclasses.replace(SMALL, propose_deadline_s=0.001)
+    (unit, *_) = search.plan(store, config)
+    result = search.work(search.load(store, unit, config), config)
+    assert (result.state, result.reason, result.rows) == ("failed", "deadline", {})
+    assert search.plan(store, SMALL)[0].id == unit.id  # deadlines are no part of a unit
+
+
+def test_verify_waits_for_the_search(store: Store) -> None:
+    assert verify.plan(store, SMALL) == []
+    run(store, search, SMALL)
+    assert len(verify.plan(store, SMALL)) == 3
+
+
+def test_verdicts_and_anchors_follow_from_three_processes(store: Store) -> None:
+    run(store, search, SMALL)
+    assert run(store, verify, SMALL) == 3
+    assert run(store, verify, SMALL) == 0
+    for anchor in store.rows("anchors", "state = 'ok'"):
+        verdicts = store.rows("verdicts", "workload_id = $id", id=anchor["workload_id"])
+        passed = {row["candidate_id"]: row for row in verdicts if row["status"] == "ok"}
+        best = passed[anchor["anchor_id"]]
+        assert (
+            best["latency_us"]
+            == anchor["anchor_us"]
+            == min(row["latency_us"] for row in passed.values() if row["role"] != "default")
+        )
+        assert passed[anchor["default_id"]]["latency_us"] == anchor["default_us"]
+        assert anchor["margin"] == max(SMALL.margin_floor, 2 * anchor["noise_band"])
+        for row in verdicts:
+            if row["medians_us"]:
+                assert row["medians_us"] == [statistics.median(five) for five in row["repeats_us"]]
+                assert row["latency_us"] == statistics.median(row["medians_us"])
+                assert row["cases"] == 4
+
+
+def row(name: str, latency: float, status: str = "ok", source: str = "evolutionary") -> dict[str, Any]:
+    return {"candidate_id": name, "latency_us": latency, "status": status, "source": source}
+
+
+def test_choice_is_the_best_and_parents_evenly_in_log_latency() -> None:
+    rows = [row(f"c{n}", 2.0**n) for n in range(13)] + [row("bad", 0.1, "correct"), row("d", 1e9, source="default")]
+    chosen = verify.choose(rows, 2, 3)
+    assert chosen[:2] == [["best", "c0"], ["best", "c1"]]
+    assert chosen[2:] == [["parent", "c4"], ["parent", "c8"], ["parent", "c12"]]
+    assert verify.choose(rows[:3], 2, 3) == [["best", "c0"], ["best", "c1"], ["parent", "c2"]]
+    assert verify.choose([], 2, 3) == []
+    gaps = [math.log2(rows[int(name[1:])]["latency_us"]) for _, name in chosen[2:]]
+    assert gaps == [4, 8, 12]
+
+
+def verdict(name: str, latency: float | None, status: str = "ok", band: float | None = 0.01) -> dict[str, Any]:
+    where = {"workload_id": "w", "environment_id": "e", "reason": None if status == "ok" else "because"}
+    return {"candidate_id": name, "status": status, "latency_us": latency, "noise_band": band, **where}
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "empty_us", "reason"),
+    [
+        ([verdict("d", None, "correct"), verdict("a", 1.0)], None, "default_failed"),
+        ([verdict("d", 9.0, "stable", 0.2), verdict("a", 1.0)], 0.1, "default_unstable"),
+        ([verdict("d", 9.0), verdict("a", 1.0)], 6.0, "launch_bound"),
+        ([verdict("d", 9.0), verdict("a", 1.0, "stable", 0.2)], 0.1, "no_candidates"),
+        ([verdict("d", 9.0), verdict("a", 2.0, band=0.04), verdict("b", 1.0, "correct")], 0.1, None),
+    ],
+)
+def test_anchor_has_a_reason_or_a_latency(verdicts: Any, empty_us: float | None, reason: str | None) -> None:
+    found = verify.anchor_row(verdicts, empty_us, 0.05)
+    assert (found["state"], found["reason"]) == ("rejected" if reason else "ok", reason)
+    if reason is None:
+        assert (found["anchor_id"], found["anchor_us"], found["margin"]) == ("a", 2.0, 0.08)
+
+
+def test_real_kernels_from_search_to_anchor(store: Store, workloads: list[dict[str, Any]]) -> None:
+    config = dataclasses.replace(SMALL, device="real", candidates_per_round=3, stable_band=10.0)
+    matmul = [row for row in workloads if row["block_id"] == "matmul"]
+    unit = Unit("workloads", 1, {}, {"only": "matmul"})
+    store.commit(unit, Result({"workloads": matmul}), OBSERVED)
+    store.plan("workloads", [unit])
+    run(store, search, config)
+    rows = store.rows("candidates")
+    assert [row["status"] for row in rows] == ["ok"] * 4
+    assert all(len(row["repeats_us"]) == 5 and row["error"] <= 1 and row["build_s"] > 0 for row in rows)
+    run(store, verify, config)
+    (anchor,) = store.rows("anchors")
+    assert anchor["state"] == "ok"
+    assert 0 < anchor["empty_us"] < anchor["anchor_us"]
+    assert {row["cases"] for row in store.rows("verdicts")} == {4}
+    assert {entry["repeat_ms"] for row in store.rows("verdicts") for entry in json.loads(row["observed"])} == {1.0}
