@@ -112,7 +112,7 @@ def _admit(module: str, graph: Graph, text: str, target: dict[str, Any], answer:
             raise _Failed("replayed", _line(error)) from None
         recorded = tsel.canonical(str(tvm.ir.save_json(schedule.trace.as_json())))
         if recorded != trace:
-            raise _Failed("applicable", _repaired(graph, recorded))
+            raise _Failed("applicable", "TVM records another trace than the one given")
         _postprocessed(schedule, mod, target)
         _encoded(text, trace, stepper.schedule.mod, schedule.mod)
     except _Failed as error:
@@ -128,18 +128,6 @@ def _line(error: Exception) -> str:
     """An error of TVM in one line: its last lines say what is wrong."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return " ".join(lines[-3:])[:400] or type(error).__name__
-
-
-def _repaired(graph: Graph, recorded: str) -> str:
-    """What TVM made of a decision that does not fit, in one line."""
-    try:
-        other = [instruction.decision for _, instruction in _instructions(tsel.lift(recorded))]
-    except tsel.TselError:
-        other = []
-    for (place, given), found in zip(_instructions(graph), other, strict=False):
-        if given.decision != found:
-            return f"{place}: TVM repairs the decision {given.decision} to {found}"
-    return "TVM records another trace than the one given"
 
 
 def _instructions(graph: Graph) -> Iterator[tuple[str, Instruction]]:
@@ -172,6 +160,8 @@ class _Stepper:
 
         def before(_: Any, inputs: Any, __: Any, decision: Any) -> Any:
             nonlocal seen
+            self.applied = max(seen - 1, 0)
+            _placed(self.schedule, listed[self.applied][1])
             self.applied = seen
             _compare(self.schedule, listed[seen][1], inputs)
             seen += 1
@@ -248,6 +238,15 @@ def _compare(schedule: Any, instruction: Instruction, inputs: Any) -> None:
         raise ValueError("a loop whose extent is not constant cannot be tiled")
     if int(extent.value) != instruction.decision["extent"]:
         raise ValueError(f"the loop's extent is {int(extent.value)}, not {instruction.decision['extent']}")
+
+
+def _placed(schedule: Any, instruction: Instruction) -> None:
+    """Whether TVM took the sampled location that was given: it takes another one where the program has no such."""
+    if instruction.kind != "SampleComputeLocation" or not schedule.trace.insts:
+        return
+    taken = int(schedule.trace.get_decision(schedule.trace.insts[-1]))
+    if taken != instruction.decision:
+        raise ValueError(f"TVM repairs the decision {instruction.decision} to {taken}")
 
 
 def _literals(graph: Graph) -> None:
