@@ -25,7 +25,7 @@ class Config:
     device: Literal["real", "simulated"] = "real"
     seed: int = 0
     limit: int | None = None
-    """At most so many zoo blocks, in order of their ids spread over the families."""
+    """At most so many zoo blocks, one of each family in turn, in the zoo's order."""
     families: tuple[str, ...] = ()
     """Only these families; empty means all."""
     rounds: int = 1

@@ -45,7 +45,7 @@ def plan(store: Store, config: Config) -> list[Unit]:
 
 
 def chosen(config: Config) -> list[Block]:
-    """The blocks that the configuration asks for: one of each family in turn, by id, up to the limit.
+    """The blocks that the configuration asks for: one of each family in turn, in the zoo's order, up to the limit.
 
     Raises:
         UserError: a family that the zoo does not have.
