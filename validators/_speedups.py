@@ -36,12 +36,17 @@ _RULES: Final[dict[str, tuple[str, ...]]] = {
     "a comparison of speed": (
         r"\bfast(?:er|est)\b|\bquick(?:er|est)\b|\bswift(?:er|est)\b|\brapid(?:er|est)\b|\bsnappier\b",
         r"\bslow(?:er|est|ed|s|down|downs)?\b|\bslow[\s-]down",
+        r"\bfast\b(?! (?:memory|storage|cache|local|on-chip|path))|\b(?:speedy|swift|rapid|quick)(?:ly)?\b|\bspeed\b",
         r"\bas (?:fast|quick|quickly|slow|performant)\b|\bfast as\b",
         r"\boutperform|\bout-perform|\boutpac|\bbeats?\b|\bsurpass|\bwins? over\b",
         r"\b(?:more|most|highest|best|better|top|peak)[\s-]perform",
         rf"\b(?:fast|quick|optimal|best)[\s-]{_THING}\b",
     ),
     "a gain": (
+        r"\bsuperior\b|\b(?:more|most) efficient|\bbetter than\b|\bimproves? (?:on|upon|over)\b|\bworse\b",
+        r"\bperforms? (?:\w+ )?(?:better|well|best)|\b(?:higher|better|good|great|high|peak|best) performance",
+        r"\b(?:large|big|huge|clear|significant|substantial|considerable|notable|major|net) (?:\w+ )?"
+        r"(?:gain|win|improvement|boost)",
         r"\bperformance (?:gains?|improvements?|boosts?|wins?|increases?|uplift|is (?:better|higher|improved))",
         r"\b(?:gain|improv|boost|increas|rais|lift|enhanc|doubl|tripl)\w* (?:\w+ ){0,3}?"
         r"(?:performance|speed|throughput)\b",
@@ -50,7 +55,7 @@ _RULES: Final[dict[str, tuple[str, ...]]] = {
     "a gain by a number": (
         rf"{_NUMBER}[\s-]*(?:x|×|times|fold)[\s-]*(?:\w+ ){{0,2}}?{_GAIN}\b",
         rf"\b{_GAIN}s?\b (?:\w+ ){{0,2}}?(?:by|of|to) (?:\w+ ){{0,3}}?{_NUMBER}",
-        rf"\b(?:gain|improvement|boost|win|benefit)s? of (?:\w+ ){{0,3}}?{_NUMBER}",
+        rf"\b(?:gain|improvement|boost|win|benefit)s? of (?:\w+ ){{0,3}}?[x×]?\s?{_NUMBER}",
         rf"\b(?:improv|gain|boost|better)\w* (?:\w+ ){{0,4}}?by (?:\w+ ){{0,3}}?{_NUMBER}",
         r"\bfold\b|\w+fold (?:gain|improvement|increase|reduction|decrease|drop)",
         r"\borders? of magnitude\b|\bfactor of (?:\w+ )?(?:improvement|gain|speed)",
@@ -66,6 +71,7 @@ _RULES: Final[dict[str, tuple[str, ...]]] = {
         r"\b(?:micro|milli|nano)[\s-]?sec|\bseconds\b|\busecs?\b|\bmsecs?\b",
         r"\b(?:execution|elapsed|wall|wall[\s-]clock|kernel|running|compute|inference)[\s-]?times?\b",
         r"\btakes? (?:only )?(?:\w+ ){0,2}?(?:less|half|fewer|shorter)\b|\bruns? in (?:\w+ ){0,2}?\d",
+        r"\b(?:fewer|less) (?:clock |processor )?cycles\b",
     ),
     "a change of time": (
         rf"\b{_LESS} (?:\w+ ){{0,2}}?{_TIME}\b|\b(?:higher|better|improved|more) (?:\w+ ){{0,2}}?throughput\b",
@@ -79,7 +85,7 @@ _RULES: Final[dict[str, tuple[str, ...]]] = {
         r"\b[kmgt]i?b/s\b|\b[gt]bps\b|\bbytes per second\b|\bper second\b|\btokens/s\b",
     ),
     "a measurement": (
-        r"\bmeasur(?:e|ed|es|ing|ement|ements|ably)\b|\bbenchmark|\bprofil(?:ed|er|ing|es)\b|\btimed\b|\btimings?\b",
+        r"\bmeasur\w*|\bbenchmark|\bprofil(?:ed|er|ing|es)\b|\btimed\b|\btimings?\b",
         r"\b(?:empirical|empirically|experiment|experiments|experimental|experimentally)\b",
         rf"\b(?:we|i|tests?|runs?|results?|data|trials?) (?:have |has )?{_SEEN}",
         r"\b(?:observed|recorded|proven|demonstrated|confirmed) (?:\w+ ){0,3}?(?:gain|improvement|benefit|win|result)",

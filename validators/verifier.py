@@ -28,7 +28,11 @@ reference for whoever writes labels; each names the reason with which a label is
     in a summary its own edit (where asking for a deed by an annotation counts as well). A clause of a refinement
     that names the prior schedule (`prior`, `graph A`, `supplied`, …) is tested on the deeds of graph A. Words that can
     only be names (`i7`, `q`, `NT_matmul`) are known to the facts or the payload, and a loop that is called
-    spatial or a reduction is one (`false_claim`). So say nothing of what the schedule does not do, or deny it.
+    spatial or a reduction is one. What follows `loop X` or `buffer X` in a sentence is of it: cited facts are of that
+    loop or buffer, products that make up its extent are its factors, `loop X of block Y` is a loop of Y; a
+    summary names loops, blocks and products of its own edit. Facts of `in.prior.…` stand in clauses that name
+    the prior schedule, facts of `out.…` in others (`false_claim`). So say nothing of what the schedule does not do,
+    or deny it.
 8.  Nobody claims a measured gain: no speed-up, "faster", factor, percentage, time, rate, measurement, nor a gain
     band that is reached (`speedup_claimed`). An expectation ("should reduce loop overhead") is no such claim, nor is
     naming the requested gain band by citing it.
@@ -47,7 +51,7 @@ from typing import Any, Final
 from littledragon.compiler.deeds import values
 from littledragon.schemas.graph import Edge, Graph
 from littledragon.schemas.ids import canonical_json
-from littledragon.validators import _arithmetic, _claims, _prose, _speedups
+from littledragon.validators import _arithmetic, _claims, _prose, _speedups, _subjects
 
 VERSION: Final = 1
 """Raised when a label could be judged differently."""
@@ -97,6 +101,8 @@ class _Source:
     numbers: frozenset[Fraction]
     names: frozenset[str]
     kinds: Mapping[str, frozenset[str]]
+    subjects: _subjects.Subjects
+    refining: bool
 
 
 def verify(text: str, trace: str, facts: Sequence[Mapping[str, Any]], mode: str) -> Finding:
@@ -128,7 +134,7 @@ def verify(text: str, trace: str, facts: Sequence[Mapping[str, Any]], mode: str)
     if tsel.canonical(decoded.trace) != wanted:
         report.object("payload_changed", "graph", "the payload spells another trace than the selected candidate's")
         return report.finding()
-    source = _source(decoded.graph, facts)
+    source = _source(decoded.graph, facts, mode)
     _whole(decoded.graph, report)
     _edges(decoded.graph, report)
     _evidence(decoded.graph, source, report)
@@ -146,7 +152,7 @@ EDGE_RULES: Final = frozenset({"edge"})
 """Rules of the language that concern edges; what breaks one is a broken edge, not another kind of malformation."""
 
 
-def _source(graph: Graph, facts: Sequence[Mapping[str, Any]]) -> _Source:
+def _source(graph: Graph, facts: Sequence[Mapping[str, Any]], mode: str) -> _Source:
     known = {str(fact["path"]): json.loads(fact["value"]) for fact in facts}
     numbers = {n for value in known.values() for n in _prose.numeric(value)}
     numbers |= {n for value in values(graph.edits).values() for n in _prose.numeric(value)}
@@ -165,6 +171,8 @@ def _source(graph: Graph, facts: Sequence[Mapping[str, Any]]) -> _Source:
         frozenset(numbers),
         _claims.names(graph, facts),
         {name: frozenset(found) for name, found in kinds.items()},
+        _subjects.subjects(known),
+        mode == "refine",
     )
 
 
@@ -236,6 +244,9 @@ def _prose_node(place: str, text: str, scope: _claims.Scope, source: _Source, re
         report.claims += count
         for detail in false:
             report.object("false_claim", place, detail)
+    edit = place if place.startswith("t") else None
+    for detail in _subjects.mistaken(tokens, source.subjects, edit, source.refining):
+        report.object("false_claim", place, detail)
     for name in _claims.unknown_names(tokens, source.names):
         report.object("false_claim", place, f"neither the facts nor the payload know '{name}'")
     for token in tokens:
