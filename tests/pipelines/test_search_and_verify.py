@@ -111,7 +111,15 @@ def test_rounds_grow_from_each_other_and_running_again_does_nothing(store: Store
     assert len(store.rows("candidates", "round = 1")) >= 6
 
 
-def test_thin_space_is_exhausted_and_keeps_its_default(store: Store) -> None:
+def keep_only(store: Store, workloads: list[dict[str, Any]], name: str) -> None:
+    """Plan the workloads anew, with this one alone."""
+    unit = Unit("workloads", 1, {}, {"only": name})
+    store.commit(unit, Result({"workloads": [row for row in workloads if row["block_id"] == name]}), OBSERVED)
+    store.plan("workloads", [unit])
+
+
+def test_thin_space_is_exhausted_and_keeps_its_default(store: Store, workloads: list[dict[str, Any]]) -> None:
+    keep_only(store, workloads, "scalar")
     config = dataclasses.replace(SMALL, rounds=4, candidates_per_round=16)
     run(store, search, config)
     outcomes = store.sql("select state, reason from outcomes where stage = 'search' and state != 'ok'").to_pylist()
@@ -220,10 +228,7 @@ def test_anchor_has_a_reason_or_a_latency(verdicts: Any, empty_us: float | None,
 
 def test_real_kernels_from_search_to_anchor(store: Store, workloads: list[dict[str, Any]]) -> None:
     config = dataclasses.replace(SMALL, device="real", candidates_per_round=3, stable_band=10.0)
-    matmul = [row for row in workloads if row["block_id"] == "matmul"]
-    unit = Unit("workloads", 1, {}, {"only": "matmul"})
-    store.commit(unit, Result({"workloads": matmul}), OBSERVED)
-    store.plan("workloads", [unit])
+    keep_only(store, workloads, "matmul")
     run(store, search, config)
     rows = store.rows("candidates")
     assert [row["status"] for row in rows] == ["ok"] * 4
