@@ -164,13 +164,26 @@ def write(path: Path) -> None:
         built = Path(folder) / FILE
         try:
             with duckdb.connect(str(built)) as connection:
-                for statement in statements(path):
-                    connection.execute(statement)
-                connection.execute("checkpoint")
+                connection.execute(f"begin; {'; '.join(statements(path))}; commit; checkpoint")
             data = built.read_bytes()
         except (duckdb.IOException, duckdb.FatalException, OSError) as error:
             raise disk_error_of(built, error) from error
     replace(path / FILE, data)
+
+
+def fetch(connection: Any, query: str, parameters: dict[str, Any] | None = None) -> pa.Table:
+    """The answer of a connection to one query.
+
+    Raises:
+        KeyboardInterrupt: a signal came meanwhile, which DuckDB reports as an error of its own.
+        duckdb.Error: the query is wrong.
+    """
+    try:
+        return connection.sql(query, params=parameters or None).to_arrow_table()
+    except RuntimeError as error:
+        if "interrupted" in str(error).lower() and type(error) is RuntimeError:
+            raise KeyboardInterrupt from None
+        raise
 
 
 def ask(path: Path, query: str, *, timeout_s: float) -> pa.Table:
@@ -190,7 +203,7 @@ def ask(path: Path, query: str, *, timeout_s: float) -> pa.Table:
             timer = threading.Timer(timeout_s, connection.interrupt)
             timer.start()
             try:
-                return connection.sql(query).to_arrow_table()
+                return fetch(connection, query)
             finally:
                 timer.cancel()
         except duckdb.InterruptException:

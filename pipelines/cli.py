@@ -6,6 +6,7 @@ stderr and exit code 2; see `main`.
 
 import os
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -331,9 +332,8 @@ def call(arguments: Sequence[str]) -> int:
     except click.ClickException as error:
         return _fail(f"{' '.join(error.format_message().split())} (see dragon --help)", USERS_FAULT)
     except (KeyboardInterrupt, click.Abort):
-        return _fail("interrupted: what is finished is kept; run the same command again to go on", INTERRUPTED)
-    except Terminated:
-        return _fail("stopped: what is finished is kept; run the same command again to go on", TERMINATED)
+        code = TERMINATED if _terminated.is_set() else INTERRUPTED
+        return _fail("stopped: what is finished is kept; run the same command again to go on", code)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
@@ -349,16 +349,16 @@ def _fail(message: str, code: int) -> int:
     return code
 
 
-class Terminated(BaseException):
-    """SIGTERM: stop as cleanly as for Ctrl-C."""
+_terminated = threading.Event()
 
 
 def main() -> None:
-    """The `dragon` command."""
+    """The `dragon` command. SIGTERM stops it as cleanly as Ctrl-C does."""
     import signal
 
     def stop(number: int, frame: Any) -> None:
-        raise Terminated
+        _terminated.set()
+        raise KeyboardInterrupt
 
     signal.signal(signal.SIGTERM, stop)
     sys.exit(call(sys.argv[1:]))

@@ -53,6 +53,8 @@ def work_here(module: str, config: dict[str, Any], id: str, payload: Payload) ->
     started, clock = _now(), time.monotonic()
     try:
         result = stage(module).work(payload, Config(**config))
+        if not isinstance(result, Result):
+            raise TypeError(f"work gave a {type(result).__name__}, not a Result")
     except Exception as error:
         result = failed(id, error).result
     return dataclasses.asdict(Answer(id, result, started, time.monotonic() - clock, socket.gethostname()))

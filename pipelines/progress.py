@@ -35,6 +35,8 @@ class Progress:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         if self._bar is not None:
             self._bar.stop()
+        if not self._total and kind is not None:
+            return
         took = f" in {_duration(time.monotonic() - self._started)}" if self._here else ""
         hint = " (dragon status says why; --retry failed does them again)" if self._counts["failed"] else ""
         _print(f"{self._line()}{took}{hint}" if kind is None else f"{self._line()} (stopped)")

@@ -260,12 +260,12 @@ class Store:
         with self._lock:
             self.verify(query)
             try:
-                return self._connection().sql(query, params=parameters or None).to_arrow_table()
+                return catalog.fetch(self._connection(), query, parameters)
             except duckdb.IOException:
                 # Files may have been compacted away by the driver while the query ran; or one is damaged.
                 self._verified.clear()
                 self.verify(query)
-                return self._connection().sql(query, params=parameters or None).to_arrow_table()
+                return catalog.fetch(self._connection(), query, parameters)
 
     def _connection(self) -> Any:
         import duckdb
@@ -277,8 +277,7 @@ class Store:
         if planned != self._views_of:
             for stage in planned:
                 self._prepare(stage)
-            for statement in catalog.statements(self.path, comments=False):
-                self._views.execute(statement)
+            self._views.execute("; ".join(catalog.statements(self.path, comments=False)))
             self._views_of = planned
         return self._views
 

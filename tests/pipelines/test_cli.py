@@ -1,0 +1,217 @@
+"""The command line: exit codes, one line for every mistake, and what is printed."""
+
+import csv
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from littledragon.pipelines import cli
+from littledragon.pipelines.stage import Result, Unit
+from littledragon.pipelines.store import Store
+from littledragon.schemas.tables import BY_NAME
+
+SEEN = {"attempt": 1, "started_at": "2020-01-01T00:00:00+00:00", "wall_s": 0.5, "host": "here"}
+HERE = [sys.executable, "-m", "littledragon.pipelines.cli"]
+
+
+def environment(name, **values):
+    return {**{column.name: "x" for column in BY_NAME["environments"].columns}, "environment_id": name, **values}
+
+
+@pytest.fixture
+def store(tmp_path):
+    store = Store.open(tmp_path / "work", create=True)
+    units = [Unit("search", 1, {}, {"number": number}) for number in range(3)]
+    store.plan("search", units)
+    rows = [environment("e1", target='quo"te, and\nline'), environment("e2", target="\x1b[31mred", codec="y" * 500)]
+    store.commit(units[0], Result({"environments": rows}), SEEN)
+    store.commit(units[1], Result(state="failed", reason="crashed", detail="[bold]signal\x1b[0m 11"), SEEN)
+    return store
+
+
+@pytest.fixture
+def dragon(capsys):
+    def call(*arguments):
+        code = cli.call([str(argument) for argument in arguments])
+        return code, *capsys.readouterr()
+
+    return call
+
+
+def one_line(answer, code=2):
+    got, out, err = answer
+    assert got == code, err
+    assert out == ""
+    assert err.startswith("error: ")
+    assert err.count("\n") == 1
+    return err
+
+
+def test_help_is_quick_and_imports_nothing_heavy():
+    code = "import sys; from littledragon.pipelines import cli; cli.call(['--help']); print(sorted(sys.modules))"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=30).stdout
+    assert "Commands:" in out
+    for heavy in ("tvm", "torch", "duckdb", "pyarrow", "distributed", "numpy", "rich", "datasets", "openai", "pandas"):
+        assert f"'{heavy}'" not in out, heavy
+
+
+def test_every_command_explains_itself(dragon):
+    for name, command in cli.dragon.commands.items():
+        assert dragon(name, "--help")[0] == 0
+        assert command.help, name
+    assert dragon()[0] == 0
+    assert dragon("--version")[:2] == (0, "dragon, version 0.1.0\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["frobnicate"], "No such command"),
+        (["run", "--preset", "huge"], "unknown preset 'huge': choose one of"),
+        (["run", "--config", "/nowhere.yaml"], "/nowhere.yaml: cannot be read"),
+        (["run", "--target", "metal"], "target: must be one of"),
+        (["run", "--device", "imaginary"], "device: must be one of"),
+        (["run", "--limit", "0"], "limit: must be at least 1"),
+        (["run", "--limit", "many"], "not a valid integer"),
+        (["run", "--families", "gemm,poetry"], "unknown 'poetry': choose among attention, gemm"),
+        (["run", "--executor", "cloud", "--device", "simulated"], "choose serial, local, or tcp://"),
+        (["run", "--retry", "all"], "failed"),
+        (["status", "--workdir", "nowhere"], "no work directory there"),
+        (["query", "select 1", "--workdir", "nowhere"], "no work directory there"),
+        (["query"], "Missing argument"),
+        (["gc", "--workdir", "nowhere"], "no work directory there"),
+        (["tsel", "check", "/nowhere.tsel"], "cannot be read"),
+        (["bench", "nothing"], "unknown benchmark"),
+    ],
+)
+def test_a_mistake_is_one_line_and_makes_nothing(dragon, tmp_path, monkeypatch, arguments, said):
+    monkeypatch.chdir(tmp_path)
+    assert said in one_line(dragon(*arguments))
+    assert not [path for path in tmp_path.iterdir() if path.name != "work"]
+    assert not list(tmp_path.glob("work/*/*.parquet"))
+
+
+@pytest.mark.skipif(os.path.exists("/dev/nvidiactl"), reason="there is an NVIDIA GPU here")  # noqa: PTH110
+@pytest.mark.parametrize("command", ["run", "search", "verify"])
+def test_a_missing_device_is_said_before_any_work(dragon, tmp_path, command):
+    one_line(dragon(command, "--target", "cuda", "--device", "real", "--workdir", tmp_path / "work"))
+    assert not (tmp_path / "work").exists()
+
+
+def test_a_stage_without_those_before_it(dragon, tmp_path):
+    said = one_line(dragon("pairs", "--workdir", tmp_path / "work"))
+    assert "needs workloads first: run `dragon workloads`" in said
+
+
+def test_status_shows_stages_and_reasons(dragon, store):
+    code, out, err = dragon("status", "--workdir", store.path)
+    assert (code, err) == (0, "")
+    assert "search" in out
+    (line,) = [line.split() for line in out.splitlines() if line.split()[:1] == ["search"] and "failed" not in line]
+    assert line == ["search", "3", "1", "0", "1", "1"]
+    assert "[bold]signal [0m 11" in out, "data is not markup, and no control character is printed"
+
+
+def test_query_as_table_csv_and_json(dragon, store):
+    ask = ("query", "select environment_id, target, codec, null as nothing, 1.5::decimal as d from environments")
+    code, out, _ = dragon(*ask, "--workdir", store.path)
+    assert code == 0
+    assert out.splitlines()[0].split() == ["environment_id", "target", "codec", "nothing", "d"]
+    assert 'quo"te, and line' in out
+    assert "\x1b" not in out
+    assert max(map(len, out.splitlines())) < 200
+    _, out, _ = dragon(*ask, "--format", "csv", "--workdir", store.path)
+    rows = list(csv.DictReader(io.StringIO(out)))
+    assert rows[0] == {"environment_id": "e1", "target": 'quo"te, and\nline', "codec": "x", "nothing": "", "d": "1.5"}
+    _, out, _ = dragon(*ask, "--format", "json", "--workdir", store.path)
+    rows = json.loads(out)
+    assert rows[1]["codec"] == "y" * 500
+    assert rows[0]["nothing"] is None
+
+
+def test_queries_without_rows_and_with_one_name_twice(dragon, store):
+    assert json.loads(dragon("query", "from examples", "--format", "json", "--workdir", store.path)[1]) == []
+    assert "(0 rows)" in dragon("query", "from funnel", "--workdir", store.path)[1]
+    _, out, _ = dragon("query", "select 1 as a, 'two' as a, 'nan'::double as b", "--workdir", store.path)
+    assert out.splitlines()[2].split()[:2] == ["1", "two"]
+
+
+def test_a_wrong_query_is_one_line(dragon, store):
+    assert "environmental" in one_line(
+        dragon("query", "select environmental from environments", "--workdir", store.path)
+    )
+    assert "one SELECT" in one_line(dragon("query", "drop view labels", "--workdir", store.path))
+
+
+@pytest.mark.parametrize("command", [["status"], ["query", "select * from environments"], ["query", "from outcomes"]])
+def test_a_truncated_file_is_one_line_that_names_it(dragon, store, command):
+    path = store.files("search")[0]
+    os.truncate(path, path.stat().st_size // 2)
+    assert f"{path}: damaged" in one_line(dragon(*command, "--workdir", store.path))
+
+
+def test_another_version_of_the_work_directory(dragon, store):
+    (store.path / "dragon.json").write_text('{"format": 99}')
+    for command in (["status"], ["query", "select 1"], ["gc"], ["run", "--device", "simulated"]):
+        assert "format 99" in one_line(dragon(*command, "--workdir", store.path))
+
+
+def test_the_work_directory_from_the_environment(dragon, store, monkeypatch):
+    monkeypatch.setenv("DRAGON_WORKDIR", str(store.path))
+    assert dragon("query", "select 1")[0] == 0
+
+
+def test_gc_lists_and_removes(dragon, store):
+    other = Unit("search", 1, {}, {"number": 77})
+    store.commit(other, Result(), SEEN)
+    left = store.path / "search" / ".x.parquet.1-ab.tmp"
+    left.write_bytes(b"half")
+    code, out, _ = dragon("gc", "--dry-run", "--workdir", store.path)
+    assert code == 0
+    assert f"search {other.id}" in out
+    assert str(left) in out
+    assert left.exists()
+    code, out, _ = dragon("gc", "--workdir", store.path)
+    assert (code, out) == (0, "removed 1 units and 1 leftover files\n")
+    assert not left.exists()
+    assert set(Store.open(store.path).complete("search")) == set(store.manifest("search")[:2])
+
+
+def test_ids_that_are_none(dragon, store):
+    for command in ("show", "replay"):
+        for id in ("w-123", "z-0123456789abcdef", "'; drop", "x-0123456789abcdef"):
+            one_line(dragon(command, id, "--workdir", store.path))
+
+
+def test_an_own_fault_is_one_line_too(dragon, store, monkeypatch):
+    monkeypatch.setattr(Store, "open", staticmethod(lambda *a, **k: {}["x"]))
+    assert "DRAGON_DEBUG=1" in one_line(dragon("status", "--workdir", store.path), code=70)
+    monkeypatch.setenv("DRAGON_DEBUG", "1")
+    with pytest.raises(KeyError):
+        cli.call(["status", "--workdir", str(store.path)])
+
+
+def test_a_reader_that_goes_away(store):
+    ask = [*HERE, "query", "from range(100000)", "--workdir", str(store.path)]
+    process = subprocess.Popen(ask, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process.stdout.readline()
+    process.stdout.close()
+    assert process.stderr.read() == b""
+    assert process.wait(timeout=30) == 0
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_signals_have_their_exit_codes(store, number, code):
+    ask = [*HERE, "query", "select sum(range) from range(1000000000000)", "--workdir", str(store.path)]
+    process = subprocess.Popen(ask, stderr=subprocess.PIPE, text=True)
+    time.sleep(1.5)
+    process.send_signal(number)
+    _, said = process.communicate(timeout=30)
+    assert process.returncode == code, said
+    assert "Traceback" not in said

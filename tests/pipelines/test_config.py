@@ -1,0 +1,87 @@
+"""Presets and settings: what is accepted, what is refused with one line that says what to do."""
+
+from pathlib import Path
+
+import pytest
+
+from littledragon.pipelines.config import PRESETS, Config, load
+from littledragon.pipelines.errors import UserError
+
+
+@pytest.mark.parametrize("preset", sorted(path.stem for path in PRESETS.glob("*.yaml")))
+def test_every_preset_loads(preset):
+    assert load(preset).preset == preset
+
+
+def test_presets_grow():
+    smoke, gpu, paper = load("smoke"), load("gpu"), load("paper")
+    for name in ("rounds", "candidates_per_round", "population", "verify_best", "verify_parents", "refine_per_band"):
+        assert getattr(smoke, name) <= getattr(gpu, name) <= getattr(paper, name), name
+    assert (smoke.target, gpu.target, paper.target) == ("llvm", "cuda", "cuda")
+
+
+def test_a_file_lies_over_the_preset_and_options_over_the_file(tmp_path):
+    file = tmp_path / "mine.yaml"
+    file.write_text("rounds: 3\nseed: 5\nfamilies: [gemm]\nrepeat_ms: 7\n")
+    config = load("smoke", file, seed=9, limit=None)
+    assert (config.rounds, config.seed, config.families, config.repeat_ms) == (3, 9, ("gemm",), 7.0)
+    assert config.population == load("smoke").population
+    file.write_text("# nothing yet\n")
+    assert load("smoke", file) == load("smoke")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("rounds: 0", "rounds: must be at least 1"),
+        ("rounds: yes", "rounds: must be an integer"),
+        ("rounds: '3'", "rounds: must be an integer"),
+        ("rounds: 99999999999", "rounds: must be at least 1"),
+        ("repeat_ms: -1", "repeat_ms: must be positive"),
+        ("repeat_ms: .nan", "repeat_ms: must be positive"),
+        ("target: metal", "target: must be one of llvm, cuda"),
+        ("device: null", "device: must be one of real, simulated"),
+        ("families: gemm", "families: must be a list"),
+        ("teacher_model: 3", "teacher_model: must be text"),
+        ("trials: 3", "unknown setting 'trials': choose one of .*rounds"),
+        ("- rounds", "must be a mapping"),
+        ("rounds: [", "cannot be read as YAML"),
+        ("rounds: !!python/object/apply:os.system [true]", "cannot be read as YAML"),
+    ],
+)
+def test_a_wrong_file_is_one_line_that_names_it(tmp_path, text, said):
+    file = tmp_path / "mine.yaml"
+    file.write_text(text)
+    with pytest.raises(UserError, match=said) as caught:
+        load("smoke", file)
+    assert str(file) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_files_that_are_none(tmp_path):
+    for path in (tmp_path / "missing.yaml", tmp_path):
+        with pytest.raises(UserError, match="cannot be read"):
+            load("smoke", path)
+    binary = tmp_path / "x.yaml"
+    binary.write_bytes(b"\xff\xfe\x00rounds")
+    with pytest.raises(UserError, match=r"x\.yaml"):
+        load("smoke", binary)
+
+
+def test_an_unknown_preset_names_the_known_ones():
+    for name in ("huge", "", "../presets/smoke", "smoke.yaml"):
+        with pytest.raises(UserError, match="choose one of gpu, paper, smoke"):
+            load(name)
+
+
+def test_defaults_are_valid_settings(tmp_path):
+    file = tmp_path / "all.yaml"
+    import yaml
+
+    values = {**Config().__dict__, "families": []}
+    file.write_text(yaml.safe_dump(values))
+    assert load("smoke", file) == Config()
+
+
+def test_presets_are_found_where_they_are_installed():
+    assert Path(PRESETS).is_dir()
