@@ -121,7 +121,7 @@ def reply(**changes: Any) -> str:
         "analyses": [
             {
                 "id": "a1",
-                "text": "Loop k has [in.block.nt_matmul.loop.k.extent=128] iterations: 32 * 4 = 128.",
+                "text": "Loop k has [in.block.nt_matmul.loop.k.extent=128] iterations: 128 / 32 = 4.",
                 "supported_by": ["e1"],
                 "motivates": ["t3"],
             }
