@@ -338,6 +338,10 @@ def call(arguments: Sequence[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Exception as error:
+        from littledragon.pipelines.files import disk_error, is_disk_error
+
+        if isinstance(error, OSError) and is_disk_error(error):
+            return _fail(str(disk_error(Path(error.filename or "the disk"), error)), USERS_FAULT)
         if os.environ.get("DRAGON_DEBUG"):
             raise
         said = " ".join(f"{type(error).__name__}: {error}".split())[:500]

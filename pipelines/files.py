@@ -37,9 +37,14 @@ def disk_error_of(path: Path, error: Exception) -> UserError:
     return disk_error(path, OSError(number, said) if number else OSError(said[:200]))
 
 
+def is_disk_error(error: OSError) -> bool:
+    """Whether it is the disk that refused, and not a mistake of the program."""
+    return error.errno in _ADVICE
+
+
 def is_temporary(name: str) -> bool:
     """Whether a file of this name is one that `replace` was writing when it was killed."""
-    return name.startswith(".") and name.endswith((".tmp", ".tmp.wal"))
+    return name.startswith(".") and name.endswith(".tmp")
 
 
 def temporary(path: Path) -> Path:
