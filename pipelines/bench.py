@@ -41,7 +41,8 @@ def _run(command: Sequence[str]) -> None:
 
 def _versus(console: Console, ours: str, run: Callable[[], None], peer: str, run_peer: Callable[[], None]) -> None:
     """Time both sides by turns after one unmeasured turn; print medians, ranges and the ratio of each turn."""
-    run(), run_peer()
+    run()
+    run_peer()
     pairs = [(_seconds(run), _seconds(run_peer)) for _ in range(TURNS)]
     table = Table("", "median s", "least s", "most s")
     for name, times in ((ours, [a for a, _ in pairs]), (peer, [b for _, b in pairs])):

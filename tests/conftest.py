@@ -2,15 +2,22 @@
 
 import copy
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from littledragon.schemas import tsel
 from littledragon.schemas.graph import Analysis, Edge, Effect, Evidence, Graph
 from littledragon.schemas.ids import content_id, digest
 from littledragon.schemas.tables import BY_NAME
+
+# The same cases in every CI run; elsewhere hypothesis looks for new ones.
+settings.register_profile("ci", derandomize=True, deadline=None)
+if os.environ.get("CI"):
+    settings.load_profile("ci")
 
 REAL = Path(__file__).parent / "golden" / "release"
 ENVIRONMENT = "e0"

@@ -13,7 +13,7 @@ from typing import Any, Final
 from littledragon.schemas.graph import Graph, Instruction
 from littledragon.schemas.tsel import _maps, _values
 from littledragon.schemas.tsel._error import MAX_INSTRUCTIONS, MAX_OUTPUTS, MAX_TRACE, TselError, illegal
-from littledragon.schemas.tsel._primitives import ANNOTATION_RANGES, PRIMITIVES, Primitive, Slot
+from littledragon.schemas.tsel._primitives import ANNOTATION_RANGES, PRAGMAS, PRIMITIVES, Primitive, Slot
 from littledragon.schemas.tsel._tree import Leaf, array
 
 TVM: Final = "0.25.0.post1"
@@ -210,6 +210,8 @@ class _State:
         if instruction.kind == "SamplePartitionedTile" and _number(attrs[1]) > _number(attrs[0]):
             raise illegal("range", place, "partition_pos is at most n")
         if instruction.kind == "Annotate":
+            if attrs[0].lower().startswith("pragma_") and attrs[0] not in PRAGMAS:
+                raise illegal("pragma", place, f"{attrs[0]} is no pragma that a schedule may set")
             value = next(iter(inputs[1].values())) if isinstance(inputs[1], dict) and inputs[1] else inputs[1]
             low, high = ANNOTATION_RANGES.get(attrs[0], (-(1 << 31), 1 << 31))
             if value is None or (isinstance(value, (int, float)) and not low <= value <= high):

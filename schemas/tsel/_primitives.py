@@ -176,3 +176,7 @@ ANNOTATION_RANGES: Final[dict[str, tuple[int, int]]] = {
     "warp_execution": (0, 1),
 }
 """Values that TVM accepts without a check and that lowering would take minutes over, or that no device has."""
+
+PRAGMAS: Final = frozenset({"pragma_auto_unroll_max_step", "pragma_unroll_explicit", "pragma_loop_partition_hint"})
+"""The only pragmas that a trace may set. Lowering obeys a pragma, and some of them link foreign code into the
+kernel (`pragma_import_llvm`, `pragma_import_c`) or change what its threads share."""

@@ -81,19 +81,6 @@ def add_node(**node: Any) -> Callable[[Rows], None]:
     return apply
 
 
-def importing(column: str) -> Callable[[Rows], None]:
-    def apply(files: Rows) -> None:
-        row = files[EXAMPLE]
-        old, new = '["pragma_unroll_explicit"]', '["pragma_import_llvm"]'
-        if column == "completion":
-            assert old in row["completion"]
-            row["completion"] = row["completion"].replace(old, new)
-        else:
-            row["messages"][2]["content"] = row["messages"][2]["content"].replace(old, new)
-
-    return apply
-
-
 HOSTILE = {
     "bytes": (change(EXAMPLE, completion=b"x"), "column 'completion' is binary"),
     "a number for a text": (change(TASK, module=1), "column 'module' is int64"),
@@ -133,8 +120,6 @@ HOSTILE = {
     "a module with an external function": (add_node(type="relax.expr.ExternFunc", data={}), "other functions"),
     "a module that names another function": (add_node(type="ir.GlobalVar", data={}), "other functions"),
     "a module that imports code": (add_node(type="ffi.String", data="pragma_import_c"), "may import code"),
-    "a completion that imports code": (importing("completion"), "may import code"),
-    "a prior graph that imports code": (importing("messages"), "may import code"),
     "no task": (change(TASK, workload_id="w-2"), "has no row of workload w-1"),
     "no environment": (change(ENVIRONMENT, environment_id="f"), "has no row of environment e"),
 }

@@ -108,7 +108,7 @@ def test_mutated_traces(seed: int) -> None:
         odd = draw.choice([None, True, -1, 0, 1, len(nodes), len(nodes) - 1, 2**70, 0.5, "x", "b0", "None", [], {}])
         if isinstance(data, list) and data:
             data[draw.randrange(len(data))] = draw.choice([odd, draw.randrange(len(nodes))])
-        elif isinstance(data, dict):
+        elif isinstance(data, dict) and data:
             data[draw.choice(list(data))] = odd
         else:
             node[draw.choice(["type", "data"])] = odd
