@@ -104,6 +104,16 @@ def test_softmax_of_zeros_fails() -> None:
         assert compare(right.astype(np.float32), expected, dtype, rounding) <= 1
 
 
+def test_long_sums_of_like_terms_pass_in_any_order() -> None:
+    terms = np.exp(inputs.make([spec("x", [4, 8000], "float32")], 2, 7)[0] - np.float32(2))
+    forward, pairwise = np.zeros(4, np.float32), terms.sum(axis=1, dtype=np.float32)
+    for k in range(terms.shape[1]):
+        forward += terms[:, k]
+    rounding = Rounding(reduction=8000, accumulation="float32", stored="float32")
+    assert compare(1 / forward, 1 / pairwise, "float32", rounding) <= 1
+    assert compare(1 / forward[::-1], 1 / pairwise, "float32", rounding) > 1
+
+
 def test_output_of_zeros_allows_only_zeros() -> None:
     zeros = np.zeros(4, np.float32)
     assert compare(zeros, zeros, "float32", Rounding()) == 0
