@@ -34,6 +34,10 @@ def run(store: Store, names: Sequence[str], config: Config, executor: Executor, 
             run_stage(store, stages.stage(name), config, executor, leases[name], retry_failed=retry_failed)
 
 
+FEW_FILES = 32
+"""So many files of one unit are compacted at the end of a stage: the next one reads them over and over."""
+
+
 def run_stage(
     store: Store, stage: ModuleType, config: Config, executor: Executor, lease: Lease, *, retry_failed: bool = False
 ) -> None:
@@ -62,7 +66,7 @@ def run_stage(
                 tried.add(unit.id)
                 if len(tried) % SMALL_FILES == 0:
                     store.compact(stage.NAME, at_least=SMALL_FILES)
-        store.compact(stage.NAME, at_least=SMALL_FILES)
+        store.compact(stage.NAME, at_least=FEW_FILES)
         if hasattr(stage, "finish"):
             progress.say("finishing")
             stage.finish(store, config)
