@@ -8,8 +8,8 @@ moved, any `dragon status` or `dragon query` on it writes the catalog anew.
 
 import re
 import tempfile
-import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -200,14 +200,15 @@ def ask(path: Path, query: str, *, timeout_s: float) -> pa.Table:
             parsed = connection.extract_statements(query)
             if len(parsed) != 1 or parsed[0].type != duckdb.StatementType.SELECT:
                 raise UserError("query: give one SELECT (or DESCRIBE, SHOW TABLES, SUMMARIZE)")
-            timer = threading.Timer(timeout_s, connection.interrupt)
-            timer.start()
-            try:
-                return fetch(connection, query)
-            finally:
-                timer.cancel()
-        except duckdb.InterruptException:
-            raise UserError(f"query: stopped after {timeout_s:g} s: narrow it, or give --timeout") from None
+            # In a thread of its own: while a query runs, DuckDB may not look for signals at all.
+            with ThreadPoolExecutor(1) as pool:
+                answer = pool.submit(fetch, connection, query)
+                try:
+                    return answer.result(timeout=timeout_s)
+                except TimeoutError:
+                    raise UserError(f"query: stopped after {timeout_s:g} s: narrow it, or give --timeout") from None
+                finally:
+                    connection.interrupt()
         except duckdb.Error as error:
             raise UserError(f"query: {' '.join(str(error).split())[:300]}") from None
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from littledragon.pipelines import shards
 from littledragon.pipelines.store import STAGES, Store
 from littledragon.schemas.tables import TABLES
 
@@ -44,13 +45,14 @@ def tables(workdir: Path) -> dict[str, list[dict[str, object]]]:
     return found
 
 
-def finished(workdir: Path) -> dict[str, tuple[int, int]]:
-    """Every file of a finished unit, with what changes when it is written again."""
+def finished(workdir: Path) -> dict[str, str]:
+    """Every finished unit, planned or not, in whichever file, with the moment when its work began."""
     if not (workdir / "dragon.json").exists():
         return {}
     store = Store.open(workdir)
     paths = [path for stage in STAGES for path in store.files(stage)]
-    return {str(path): (path.stat().st_ino, path.stat().st_mtime_ns) for path in paths}
+    rows = [row for path in paths for row in shards.read(path, ["outcomes"]).column("outcomes").to_pylist()]
+    return {row["unit_id"]: row["started_at"] for row in rows if row is not None}
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +82,7 @@ def test_a_killed_run_goes_on_where_it_was(quiet, tmp_path, executor):
         _, alive = psutil.wait_procs(family, timeout=10)
         assert not alive, "children outlived the driver"
         now = finished(workdir)
-        assert done.items() <= now.items(), "a finished unit was written again, or lost"
+        assert done.items() <= now.items(), "a finished unit was done again, or lost"
         done = now
     finish(start(workdir, executor))
     assert done
