@@ -31,6 +31,10 @@ TABLES = ("candidates", "traces", "environments")
 
 CASE: Final = 0
 """The one input case on which the search checks; verify takes all."""
+HOPELESS: Final = 8
+"""A candidate whose one run took so many times L0 is not timed further (*chosen*)…"""
+HOPELESS_S: Final = 0.02
+"""…where that run took longer than this: shorter ones cost little, and a first call of a quick kernel misleads."""
 
 Row = dict[str, Any]
 
@@ -141,6 +145,7 @@ def load(store: Store, unit: Unit, config: Config) -> Payload:
         "target": targets.target(config.target),
         "environment": environment_row(config),
         "round": unit.inputs["round"],
+        "default_us": next((row["latency_us"] for row in earlier.values() if row["source"] == "default"), None),
         "records": [
             {"trace": row["trace"], "latency_us": earlier[row["candidate_id"]]["latency_us"]}
             for row in traces
@@ -307,13 +312,20 @@ def _build_and_check(trial: Trial, payload: Payload, config: Config, device: Dev
 
 
 def _time(trials: Sequence[Trial], payload: Payload, config: Config, device: Device) -> None:
-    """Gate timed."""
+    """Gate timed. The default schedule comes first: it tells which of the others are hopeless."""
     workload = devices.Workload(payload["module"], payload["specs"])
+    default_us = payload["default_us"]
     for trial in trials:
         assert trial.kernel is not None
+        if default_us is not None and trial.run_s > max(HOPELESS_S, HOPELESS * default_us * 1e-6):
+            trial.row |= {"repeats_us": [trial.run_s * 1e6], "latency_us": trial.run_s * 1e6}
+            trial.fail("timed", f"hopeless: one run took {trial.run_s * 1e6 / default_us:.3g} times L0")
+            continue
         try:
             repeats = device.time(trial.kernel, workload, config.repeat_ms, trial.run_s)
         except GateFailed as failed:
             trial.fail(failed.gate, failed.reason)
             continue
         trial.row |= {"repeats_us": repeats, "latency_us": statistics.median(repeats)}
+        if trial.row["source"] == "default":
+            default_us = trial.row["latency_us"]

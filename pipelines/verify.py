@@ -65,11 +65,15 @@ def plan(store: Store, config: Config) -> list[Unit]:
 
 
 def choose(candidates: Sequence[Row], best: int, parents: int) -> list[list[str]]:
-    """(role, candidate) for the fastest ones, and for slower ones spaced evenly in log latency down to the slowest."""
+    """(role, candidate) for the fastest ones, and for slower ones spaced evenly in log latency.
+
+    The slower ones reach up to L0, as the search measured it: a schedule that is worse than none is nobody's parent.
+    """
     timed = [row for row in candidates if row["status"] == OK and row["source"] != "default"]
     timed.sort(key=lambda row: (row["latency_us"], row["candidate_id"]))
+    default_us = next((row["latency_us"] for row in candidates if row["source"] == "default"), None)
     chosen = [["best", row["candidate_id"]] for row in timed[:best]]
-    rest = timed[best:]
+    rest = [row for row in timed[best:] if default_us is None or row["latency_us"] <= default_us]
     if rest:
         low, high = math.log(timed[0]["latency_us"]), math.log(rest[-1]["latency_us"])
         for step in range(1, parents + 1):
@@ -136,9 +140,8 @@ def work(payload: Payload, config: Config) -> Result:
             list(pool.map(prepare, subjects, payload["chosen"]))
         if subjects[0].alive:
             _time(subjects, payload, config, device, config.repeat_ms)
-            if _noisy(subjects, config):
-                # Something else may have run just then: one more time, with repeats twice as long.
-                _time(subjects, payload, config, device, 2 * config.repeat_ms)
+            # Something else may have run just then: the noisy ones once more, with repeats twice as long.
+            _time([one for one in subjects if _noisy(one, config)], payload, config, device, 2 * config.repeat_ms)
             with device.exclusive():
                 try:
                     empty_us = device.time_empty(Path(folder), config.repeat_ms)
@@ -204,6 +207,8 @@ def _build_and_check(
 def _time(subjects: Sequence[Subject], payload: Payload, config: Config, device: Device, repeat_ms: float) -> None:
     """Three fresh processes, each timing every subject that is still alive; what was measured before is replaced."""
     timed = [subject for subject in subjects if subject.alive]
+    if not timed:
+        return
     for subject in timed:
         subject.repeats = []
     workload = devices.Workload(payload["module"], payload["specs"])
@@ -226,9 +231,8 @@ def _time(subjects: Sequence[Subject], payload: Payload, config: Config, device:
             subject.row["observed"] = json.dumps([*before, observed])
 
 
-def _noisy(subjects: Sequence[Subject], config: Config) -> bool:
-    bands = [noise_band(_medians(subject)) for subject in subjects if subject.alive]
-    return max(bands, default=0.0) > config.stable_band
+def _noisy(subject: Subject, config: Config) -> bool:
+    return subject.alive and noise_band(_medians(subject)) > config.stable_band
 
 
 def _medians(subject: Subject) -> list[float]:
