@@ -13,7 +13,7 @@ MAX_INSTRUCTIONS: Final = 10_000
 MAX_OUTPUTS: Final = 512
 """Outputs of one instruction, and inputs of one."""
 MAX_STRING: Final = 8192
-"""Characters of one string of a trace that is not an index map."""
+"""Characters of one string of a trace that is not an index map, quotes counted."""
 
 
 class TselError(Exception):

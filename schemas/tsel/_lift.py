@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from littledragon.schemas.graph import Edit, Graph, Instruction
-from littledragon.schemas.tsel import _maps, _values
-from littledragon.schemas.tsel._error import MAX_INSTRUCTIONS, MAX_OUTPUTS, illegal, malformed
+from littledragon.schemas.tsel import _json, _maps, _values
+from littledragon.schemas.tsel._error import MAX_INSTRUCTIONS, MAX_OUTPUTS, MAX_TRACE, illegal, malformed
 from littledragon.schemas.tsel._lower import TVM, lower
 from littledragon.schemas.tsel._maps import REFERENCE
 from littledragon.schemas.tsel._primitives import PRIMITIVES, Primitive, Slot
@@ -81,7 +81,10 @@ def lift(tree: Leaf, version: str) -> Graph:
     lifter = _Lifter(version)
     edits = tuple(lifter.edit(index, kind, raw[start:end]) for index, (start, end, kind) in enumerate(_cut(raw)))
     graph = Graph(edits, lifter.maps, tvm=version)
-    if write(lower(graph), version) != write(tree, version):
+    spelled = write(lower(graph), version)
+    if len(spelled) > MAX_TRACE:
+        raise illegal("size", "trace", f"longer than {MAX_TRACE} characters where nothing is shared")
+    if spelled != write(tree, version):
         raise illegal("canonical", "trace", "names, decisions or types are not as TVM writes them")
     names = Names()
     summarised = (replace(edit, summary=summary(edit, names)) for edit in edits)
@@ -191,25 +194,23 @@ def _goes_on(kind: str, edit: list[_Raw], more: list[_Raw]) -> str | None:
         return _annotation(kind, edit, last)
     if kind == "annotate" and last.kind in ("Tensorize", "Split") and edit[-1].kind == "Unannotate":
         return "tensorize" if last.kind == "Tensorize" else "split"
-    if (kind, last.kind) in _SAME and not _made([*edit, *_from(edit, more)], last.inputs):
-        return None
+    if (kind, last.kind) in _SAME:
+        known = _touched(edit)
+        found = [look for look in more[:-1] if known.intersection(_strings(look.inputs))]
+        if not _touched([*edit, *found]).intersection(_strings(last.inputs)):
+            return None
     return _GOES_ON.get(kind, {}).get(last.kind)
 
 
-def _from(edit: list[_Raw], more: list[_Raw]) -> list[_Raw]:
-    """The look-ups in `more` that start from a block or loop of the edit."""
-    return [look for look in more[:-1] if _made(edit, look.inputs)]
-
-
-def _made(edit: list[_Raw], targets: tuple[Leaf, ...]) -> bool:
-    """Whether the edit made or used one of these blocks and loops."""
-    known = {("str", name) for i in edit for name in i.outputs} | {leaf for i in edit for leaf in i.inputs}
-    return any(target in known for target in targets)
+def _touched(edit: list[_Raw]) -> set[str]:
+    """The blocks and loops that these instructions made or used."""
+    names = {name for i in edit for name in (*i.outputs, *(value for tag, value in i.inputs if tag == "str"))}
+    return {name for name in names if name[:1] in ("b", "l")}
 
 
 def _annotation(kind: str, edit: list[_Raw], last: _Raw) -> str | None:
     key = last.attrs[0][1] if last.attrs else ""
-    if not _made(edit, last.inputs[:1]):
+    if not _touched(edit).intersection(_strings(last.inputs[:1])):
         return None
     if kind in ("annotate", "reduction"):
         return kind
@@ -230,6 +231,9 @@ class _Lifter:
         self.references: dict[str, str] = {}
         self.maps: dict[str, Any] = {}
         self.texts: dict[str, str] = {}
+        """The id of a map by its text in the trace, which is compact or indented."""
+        self.pool: dict[str, str] = {}
+        """The id of a map by its value as JSON."""
 
     def edit(self, index: int, kind: str, raw: list[_Raw]) -> Edit:
         name = f"t{index}"
@@ -277,8 +281,7 @@ class _Lifter:
     def _map(self, text: str, place: str) -> dict[str, str]:
         if text not in self.texts:
             value = _maps.read(text, self.references.get, self.version, place)
-            known = next((name for name, other in self.maps.items() if other == value), None)
-            self.texts[text] = known or f"m{len(self.maps)}"
+            self.texts[text] = self.pool.setdefault(_json.write(value), f"m{len(self.maps)}")
             self.maps[self.texts[text]] = value
         return {"map": self.texts[text]}
 

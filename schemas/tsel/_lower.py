@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from littledragon.schemas.graph import Graph, Instruction
 from littledragon.schemas.tsel import _maps, _values
-from littledragon.schemas.tsel._error import MAX_INSTRUCTIONS, MAX_OUTPUTS, MAX_TRACE, TselError, illegal
+from littledragon.schemas.tsel._error import MAX_INSTRUCTIONS, MAX_OUTPUTS, MAX_TRACE, illegal
 from littledragon.schemas.tsel._primitives import ANNOTATION_RANGES, PRAGMAS, PRIMITIVES, Primitive, Slot
 from littledragon.schemas.tsel._tree import Leaf, array
 
@@ -89,6 +89,8 @@ class _State:
     used: set[str] = field(default_factory=set)
     instructions: list[Leaf] = field(default_factory=list)
     decisions: list[Leaf] = field(default_factory=list)
+    numbers: dict[str, int] = field(default_factory=dict)
+    """What the sampled variables stand for, by reference."""
     places: set[str] = field(default_factory=set)
     """Sampled locations. They may be no loop at all, and TVM dies where another primitive takes one."""
     boundaries: int = 0
@@ -116,8 +118,15 @@ class _State:
         outputs = self._outputs(primitive, instruction, place)
         if decision is not None:
             self.decisions.append(array(("IntImm:int32", len(self.instructions)), decision))
+            self._remember(primitive, place.split(" ", maxsplit=1)[0], attrs, decision)
         self.instructions.append(array(("str", instruction.kind), array(*inputs), array(*attrs), array(*outputs)))
         self.boundaries += instruction.kind == "EnterPostproc"
+
+    def _remember(self, primitive: Primitive, reference: str, attrs: list[Leaf], decision: Leaf) -> None:
+        leaves: tuple[Leaf, ...] = decision[1] if primitive.decision == "tile" else ()
+        if primitive.decision == "index":
+            leaves = (attrs[0][1][decision[1]],)
+        self.numbers.update((f"{reference}.{i}", number) for i, (_, number) in enumerate(leaves))
 
     def _inputs(self, primitive: Primitive, instruction: Instruction, place: str) -> list[Leaf]:
         slots = list(primitive.inputs)
@@ -213,6 +222,8 @@ class _State:
             if attrs[0].lower().startswith("pragma_") and attrs[0] not in PRAGMAS:
                 raise illegal("pragma", place, f"{attrs[0]} is no pragma that a schedule may set")
             value = next(iter(inputs[1].values())) if isinstance(inputs[1], dict) and inputs[1] else inputs[1]
+            if isinstance(value, str):
+                value = self.numbers.get(value, value)
             low, high = ANNOTATION_RANGES.get(attrs[0], (-(1 << 31), 1 << 31))
             if value is None or (isinstance(value, (int, float)) and not low <= value <= high):
                 raise illegal("range", place, f"{attrs[0]} lies from {low} to {high}")
@@ -311,6 +322,3 @@ def tile(instruction: Instruction, place: str) -> list[int]:
         if math.prod(full[position:]) % inner:
             raise illegal("tile", place, f"the inner part is not a multiple of {inner}")
     return full
-
-
-__all__ = ["TVM", "TselError", "lower", "tile"]

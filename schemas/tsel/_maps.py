@@ -122,9 +122,10 @@ def check(value: Any, place: str) -> None:
     inputs, lets, outputs = value.get("in"), value.get("let", {}), value.get("out")
     if not isinstance(inputs, list) or not isinstance(outputs, list) or not isinstance(lets, dict):
         raise _refused(place, "in and out are lists, let is an object")
-    if not all(isinstance(name, str) and _VARIABLE.fullmatch(name) for name in inputs):
-        raise _refused(place, "index variables are names")
-    if len(set(inputs)) != len(inputs) or value.get("dtype", "int32") not in _DTYPES:
+    if len(inputs) > _MAX_NODES or not all(isinstance(name, str) and _VARIABLE.fullmatch(name) for name in inputs):
+        raise _refused(place, f"index variables are names, at most {_MAX_NODES}")
+    variables = frozenset(inputs)
+    if len(variables) != len(inputs) or value.get("dtype", "int32") not in _DTYPES:
         raise _refused(place, "a name that stands twice, or a dtype that is not int32 or int64")
     if ("let" in value and not lets) or value.get("dtype") == "int32":
         raise _refused(place, "an empty let and dtype int32 are left out")
@@ -139,7 +140,7 @@ def check(value: Any, place: str) -> None:
             raise _refused(place, f"more than {_MAX_NODES} nodes")
         if isinstance(item, int) and not isinstance(item, bool) and -(1 << bits) <= item < 1 << bits:
             return 0
-        if isinstance(item, str) and (item in inputs or REFERENCE.fullmatch(item)):
+        if isinstance(item, str) and (item in variables or REFERENCE.fullmatch(item)):
             return 0
         if isinstance(item, str) and item in known:
             return known[item]
@@ -167,6 +168,7 @@ def write(value: Any, name: Callable[[str], str], version: str, place: str, inde
     done: dict[str, int] = {}
     dtype = value.get("dtype", "int32")
     lets = value.get("let", {})
+    variables = frozenset(value["in"])
 
     def add(kind: str, data: Any = None) -> int:
         nodes.append({"type": kind} if kind == "None" else {"type": kind, "data": data})
@@ -194,13 +196,18 @@ def write(value: Any, name: Callable[[str], str], version: str, place: str, inde
             if item not in done:
                 done[item] = expression(lets[item])
             return done[item]
+        if isinstance(item, str) and REFERENCE.fullmatch(item):
+            sampled = name(item)
+            if sampled in variables:
+                raise _refused(place, f"an index variable is called {sampled}, as the trace calls {item}")
+            return variable(sampled)
         if isinstance(item, str):
-            return variable(name(item) if REFERENCE.fullmatch(item) else item)
+            return variable(item)
         fields = {"span": span(), "dtype": dtype, "a": expression(item[1]), "b": expression(item[2])}
         return add(OPERATORS[item[0]], fields)
 
-    fields = {"initial_indices": add_array([variable(text) for text in value["in"]], add)}
-    fields["final_indices"] = add_array([expression(item) for item in value["out"]], add)
+    fields = {"initial_indices": add("ffi.Array", [variable(text) for text in value["in"]])}
+    fields["final_indices"] = add("ffi.Array", [expression(item) for item in value["out"]])
     fields["inverse_index_map"] = span()
     root = add("tirx.IndexMap", fields)
     graph = {"root_index": root, "nodes": nodes, "metadata": {"tvm_version": version}}
@@ -208,8 +215,3 @@ def write(value: Any, name: Callable[[str], str], version: str, place: str, inde
     if len(text) > MAX_TRACE:
         raise _refused(place, "an index map that is too large")
     return text
-
-
-def add_array(items: list[int], add: Callable[[str, Any], int]) -> int:
-    """Adds an `ffi.Array` node."""
-    return add("ffi.Array", items)

@@ -52,7 +52,7 @@ def mean(value: Any, plain: bool, place: str, depth: int = 0) -> Leaf:
     if value is None:
         return NONE
     if isinstance(value, str):
-        if len(value) > MAX_STRING or not _json.sound(value):
+        if not _short(value):
             raise illegal("value", place, "a string that is too long or holds a lone surrogate")
         return ("str", value)
     if depth > _MAX_DEPTH:
@@ -71,16 +71,19 @@ def mean(value: Any, plain: bool, place: str, depth: int = 0) -> Leaf:
     return leaf
 
 
+def _short(text: str) -> bool:
+    """Whether a trace can hold a string, with the quotes that it carries among inputs."""
+    return len(text) <= MAX_STRING - 2 and _json.sound(text)
+
+
 def _tagged(value: dict[str, Any], plain: bool, place: str, depth: int) -> Leaf:
     ((tag, inner),) = value.items() if len(value) == 1 else (("", None),)
     leaf: Leaf | None = None
-    if tag == "dict" and isinstance(inner, dict):
-        leaf = ("dict", tuple(sorted((key, mean(item, True, place, depth + 1)) for key, item in inner.items())))
-        if all(_json.sound(key) for key in inner):
-            return leaf
-    elif tag == "str" and isinstance(inner, str) and REFERENCE.fullmatch(inner):
+    if tag == "dict" and isinstance(inner, dict) and all(_short(key) for key in inner):
+        return ("dict", tuple(sorted((key, mean(item, True, place, depth + 1)) for key, item in inner.items())))
+    if tag == "str" and isinstance(inner, str) and REFERENCE.fullmatch(inner):
         return ("str", inner)
-    elif tag in _PLAIN and type(inner) is _PLAIN[tag]:
+    if tag in _PLAIN and type(inner) is _PLAIN[tag]:
         leaf = (tag, inner)
     elif ":" in tag:
         kind, _, dtype = tag.partition(":")

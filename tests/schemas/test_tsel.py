@@ -100,6 +100,19 @@ def test_index_maps_stand_once_and_name_sampled_variables_by_reference() -> None
     assert "root_index" not in text
 
 
+def test_an_index_variable_that_is_called_as_a_sampled_one_is_refused() -> None:
+    trace = next(row["trace"] for row in sample() if "TransformLayout" in row["trace"])
+    text = tsel.encode(trace).text
+    names = set(re.findall(r'"name\\": ?\d+', trace)) and set(re.findall(r'\\"data\\": ?\\"(v\d+)\\"', trace))
+    (used,) = (one for one in re.findall(r"<map id=\"m\d+\">.*</map>", text) if re.search(r'"t\d+\.\d+\.\d+"', one))
+    first = re.findall(r'"in":\["(\w+)"', used)[0]
+    assert names
+    for name in names:
+        renamed = used.replace(f'"{first}"', f'"{name}"')
+        with pytest.raises(TselError, match="an index variable is called"):
+            tsel.decode(text.replace(used, renamed))
+
+
 def explained(graph: Graph, words: list[str]) -> Graph:
     """The graph with nodes of each role around it, their texts from `words`."""
     first = graph.edits[0]
@@ -218,6 +231,13 @@ REFUSED = [
     ("32],", "1000000000],", "range"),
     ("32],", "3000000000],", "value"),
     ("32],", '{"IntImm:int64":1000000000}],', "range"),
+    ("32],", f'"{"x" * 8190}"],', None),
+    ("32],", f'"{"x" * 8191}"],', "value"),
+    ("32],", f'{{"dict":{{"{"x" * 8191}":1}}}}],', "value"),
+    ("32],", '{"dict":{"\\ud800":1}}],', "value"),
+    ("[0,16,64,512]", "[0,8192,64,512]", None),
+    ("[0,16,64,512]", "[0,8193,64,512]", "range"),
+    ('"t3.2.0"],"a":["meta_schedule.unroll_explicit"]', '"t0.3.0"],"a":["warp_execution"]', "range"),
     ('id="t1" kind', 'id="t0" kind', "id"),
     ('id="t1" kind', 'id="x1" kind', "id"),
     ("</graph>", '<supports from="t0" to="t1"/></graph>', "edge"),
@@ -238,7 +258,9 @@ def test_rules(old: str, new: str, rule: str | None) -> None:
     assert old in TEXT
     text = TEXT.replace(old, new, 1)
     if rule is None:
-        assert tsel.decode(text).trace != TRACE
+        trace = tsel.decode(text).trace
+        assert trace != TRACE
+        assert tsel.canonical(trace) == trace
         return
     with pytest.raises(TselError) as refused:
         tsel.decode(text)

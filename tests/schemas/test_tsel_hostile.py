@@ -132,6 +132,70 @@ def cyclic() -> str:
     return json.dumps({"root_index": 0, "nodes": nodes, "metadata": {"tvm_version": tsel.TVM}})
 
 
+def many_maps(count: int = 8000) -> str:
+    """A trace with as many index maps, each another one."""
+    graph = json.loads(TRACE)
+    nodes = graph["nodes"]
+
+    def add(kind: str, data: Any = None) -> int:
+        nodes.append({"type": kind} if data is None else {"type": kind, "data": data})
+        return len(nodes) - 1
+
+    root = nodes[graph["root_index"]]["data"]
+    instructions = nodes[root[0]]["data"]
+    kind, empty, block = add("ffi.String", "TransformLayout"), add("ffi.Array", []), add("ffi.String", "b0")
+    zero = add("ir.IntImm", {"span": add("None"), "dtype": "int32", "value": 0})
+    attrs = add("ffi.Array", [zero, zero, add("None"), zero])
+    for number in range(count):
+        parts: list[Any] = [{"type": "ffi.Array", "data": []}, {"type": "None"}]
+        parts += [{"type": "ir.IntImm", "data": {"span": 1, "dtype": "int32", "value": number}}]
+        parts += [{"type": "ffi.Array", "data": [2]}]
+        fields = {"initial_indices": 0, "final_indices": 3, "inverse_index_map": 1}
+        parts += [{"type": "tirx.IndexMap", "data": fields}]
+        text = {"root_index": 4, "nodes": parts, "metadata": {"tvm_version": tsel.TVM}}
+        inputs = add("ffi.Array", [block, add("ffi.String", json.dumps(text, separators=(",", ":")))])
+        instructions.append(add("ffi.Array", [kind, inputs, attrs, empty]))
+    return json.dumps(graph, separators=(",", ":"))
+
+
+def many_lookups(edit: int = 150, consumers: int = 500, lookups: int = 6000) -> str:
+    """A trace with an edit of very many blocks, then as many look-ups before the next instruction."""
+    nodes: list[dict[str, Any]] = []
+
+    def add(kind: str, data: Any = None) -> int:
+        nodes.append({"type": kind} if data is None else {"type": kind, "data": data})
+        return len(nodes) - 1
+
+    def put(kind: str, inputs: list[int], attrs: list[int], outputs: list[str]) -> int:
+        made = add("ffi.Array", [add("ffi.String", name) for name in outputs])
+        return add("ffi.Array", [add("ffi.String", kind), add("ffi.Array", inputs), add("ffi.Array", attrs), made])
+
+    names = [add("ffi.String", "C"), add("ffi.String", "main")]
+    storage = [add("ir.IntImm", {"span": add("None"), "dtype": "int32", "value": 0}), add("ffi.String", "local")]
+    block = add("ffi.String", "b0")
+    used = [add("ffi.String", f"l{number}") for number in range(1, consumers + 1)]
+    instructions = [put("GetSBlock", [], names, ["b0"])]
+    instructions.append(put("GetLoops", [block], [], [f"l{number}" for number in range(1, consumers + 1)]))
+    instructions.append(put("CacheRead", [block, add("ffi.Array", [block])], storage, [f"b{consumers + 1}"]))
+    instructions += [put("Fuse", used, [storage[0]], [f"l{consumers + 2 + number}"]) for number in range(edit)]
+    start = consumers + 2 + edit
+    instructions += [put("GetSBlock", [], names, [f"b{start + number}"]) for number in range(lookups)]
+    instructions.append(put("ComputeAt", [add("ffi.String", f"b{start}"), used[0]], [storage[0], storage[0]], []))
+    root = add("ffi.Array", [add("ffi.Array", instructions), add("ffi.Array", [])])
+    return json.dumps(
+        {"root_index": root, "nodes": nodes, "metadata": {"tvm_version": tsel.TVM}}, separators=(",", ":")
+    )
+
+
+@pytest.mark.parametrize("trace", [many_maps(), many_lookups()], ids=["maps", "look-ups"])
+def test_large_traces_are_lifted_or_refused_soon(trace: str) -> None:
+    assert len(trace) <= 1 << 22
+    tsel.canonical(trace)  # it is a trace
+    start = time.monotonic()
+    lifts_or_refuses(trace)
+    assert time.monotonic() - start < 8
+
+
 @pytest.mark.parametrize("trace", [billion_laughs(), wide(), cyclic(), "[" * HUGE, '{"a":' * HUGE, "9" * HUGE, None, 7])
 def test_hostile_traces(trace: Any) -> None:
     start = time.monotonic()
@@ -146,6 +210,8 @@ FRAGMENT = '{"k":"EnterPostproc"}'
 LETS = ",".join(f'"${i}":["*","${i - 1}","${i - 1}"]' if i else '"$0":1' for i in range(3000))
 LONG_MAP = '<map id="m0">{"in":["i"],"out":[' + ",".join(['["+","i",1]'] * 1000) + "]}</map></graph>"
 MANY_MAPS = TEXT.replace(FRAGMENT, FRAGMENT + '\n{"k":"TransformBlockLayout","i":["t0.0.0"],"a":[{"map":"m0"}]}' * 9000)
+WIDE_MAP = '<map id="m0">{"in":[' + ",".join(f'"i{n}"' for n in range(90_000)) + '],"out":['
+WIDE_MAP += ",".join(['"i89999"'] * 4000) + "]}</map></graph>"
 DEEP_LETS = f'<map id="m0">{{"in":["i"],"let":{{{LETS}}},"out":["$2999"]}}</map></graph>'
 
 
@@ -168,6 +234,7 @@ DEEP_LETS = f'<map id="m0">{{"in":["i"],"let":{{{LETS}}},"out":["$2999"]}}</map>
         TEXT.replace('"k":"RFactor"', '"k":"' + "R" * HUGE + '"'),
         TEXT.replace("</graph>", DEEP_LETS),
         MANY_MAPS.replace("</graph>", LONG_MAP),
+        TEXT.replace("</graph>", WIDE_MAP),
         TEXT.replace(',1],"a":["meta', "," + "[" * 12 + "]" * 12 + '],"a":["meta', 1),
         TEXT.replace(',1],"a":["meta', ",[" + "0," * 300_000 + '0]],"a":["meta', 1),
         TEXT.replace("</graph>", '<supports from="e0" to="a0"/>' * 30_000 + "</graph>"),
