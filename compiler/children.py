@@ -1,6 +1,6 @@
 """Child processes that run what may crash, hang or grow: TVM, and the kernels that it builds.
 
-A child executes `python -m littledragon.compiler.children`. It is asked for one function call at a time, by
+A child executes `compiler/_child.py`. It is asked for one function call at a time, by
 frames of JSON on two private pipes, and it dies with its parent, whatever kills the parent. A crash, a
 deadline and an exception are all a `ChildError` for the caller, never an event of the calling process.
 
@@ -10,13 +10,10 @@ started again after it died, and replaced when it has grown.
 
 import atexit
 import contextlib
-import ctypes
 import fcntl
-import importlib
 import json
 import os
 import queue
-import re
 import select
 import signal
 import struct
@@ -25,20 +22,19 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
 from typing import Any, BinaryIO, Final, Literal, NoReturn
+
+from littledragon.compiler._child import FUNCTION, MAX_FRAME
 
 Kind = Literal["crashed", "deadline", "raised"]
 
-MAX_FRAME: Final = 1 << 28
-"""Largest question or answer, bytes."""
 MAX_LOG: Final = 1 << 20
 """A child's standard output and error are cut to nothing whenever they exceed this, bytes."""
 MAX_GROWTH: Final = 3 << 29
 """A lasting child is replaced once it holds so many bytes more than after its first answer."""
-FUNCTION: Final = re.compile(r"littledragon(\.[a-z_]+)+:[a-z]\w*")
 _TICK_S: Final = 0.5
-_PR_SET_PDEATHSIG: Final = 1
+_KILLED_S: Final = 10.0
+"""How long a killed process may take to go: one that waits for a device may not go at all."""
 
 
 class ChildError(Exception):
@@ -119,6 +115,9 @@ class Child:
             except EOFError:
                 detail = self._stop()
                 raise ChildError("crashed", detail) from None
+            except _Garbled as garbled:
+                self._stop()
+                raise ChildError("crashed", str(garbled)) from None
             except BaseException:
                 self._stop()  # interrupted half-way: the pipes are out of step
                 raise
@@ -140,18 +139,26 @@ class Child:
         return running.kill()
 
 
+class _Garbled(Exception):
+    """What came through the pipe is no answer."""
+
+
 class _Running:
     """A started process and its pipes."""
 
     def __init__(self) -> None:
-        question_out, self.questions = os.pipe()
-        self.answers, answer_in = os.pipe()
-        self.log: BinaryIO = tempfile.TemporaryFile(prefix="dragon-child-", buffering=0)  # noqa: SIM115
-        fcntl.fcntl(self.log, fcntl.F_SETFL, os.O_APPEND)  # so that cutting it does not leave a hole
         self.owner = os.getpid()
         self.base_bytes = 0
-        command = [sys.executable, "-P", "-m", "littledragon.compiler.children"]
-        try:
+        command = [sys.executable, "-P", "-m", "littledragon.compiler._child"]
+        with contextlib.ExitStack() as theirs, contextlib.ExitStack() as ours:
+            question_out, self.questions = os.pipe()
+            theirs.callback(os.close, question_out)
+            ours.callback(os.close, self.questions)
+            self.answers, answer_in = os.pipe()
+            theirs.callback(os.close, answer_in)
+            ours.callback(os.close, self.answers)
+            self.log: BinaryIO = ours.enter_context(tempfile.TemporaryFile(prefix="dragon-child-", buffering=0))
+            fcntl.fcntl(self.log, fcntl.F_SETFL, os.O_APPEND)  # so that cutting it does not leave a hole
             self.process = subprocess.Popen(
                 [*command, str(question_out), str(answer_in), str(self.owner)],
                 stdin=subprocess.DEVNULL,
@@ -160,19 +167,18 @@ class _Running:
                 pass_fds=(question_out, answer_in),
                 start_new_session=True,
             )
-        except BaseException:
-            os.close(self.questions)
-            os.close(self.answers)
-            self.log.close()
-            raise
-        finally:
-            os.close(question_out)
-            os.close(answer_in)
+            ours.pop_all()
         os.set_blocking(self.questions, False)
         os.set_blocking(self.answers, False)
 
     def ask(self, question: bytes, end: float) -> dict[str, Any]:
-        """Send one frame and wait for one. Raises TimeoutError after `end`, EOFError when the child is gone."""
+        """Send one frame and wait for one.
+
+        Raises:
+            TimeoutError: `end` has passed.
+            EOFError: the child is gone.
+            _Garbled: what it sent is no answer.
+        """
         self._trim()
         rest = memoryview(struct.pack("<Q", len(question)) + question)
         while rest:
@@ -185,9 +191,13 @@ class _Running:
                 raise EOFError from None
         (size,) = struct.unpack("<Q", self._read(8, end))
         if size > MAX_FRAME:
-            raise EOFError
-        answer = json.loads(self._read(size, end))
-        assert isinstance(answer, dict)
+            raise _Garbled(f"an answer of {size} bytes exceeds the largest frame, {MAX_FRAME}")
+        try:
+            answer = json.loads(self._read(size, end))
+        except (ValueError, RecursionError):
+            answer = None
+        if not isinstance(answer, dict) or set(answer) not in ({"ok"}, {"error", "message"}):
+            raise _Garbled("its answer cannot be read")
         return answer
 
     def _read(self, size: int, end: float) -> bytes:
@@ -248,7 +258,10 @@ class _Running:
             self._settle()
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.process.pid, signal.SIGKILL)
-            detail = self._epitaph(self.process.wait())
+            try:
+                detail = self._epitaph(self.process.wait(_KILLED_S))
+            except subprocess.TimeoutExpired:
+                detail = f"process {self.process.pid} does not go, though it was killed"
         self.log.close()
         return detail
 
@@ -327,66 +340,3 @@ atexit.register(close_all)
 def _one_line(text: str, limit: int = 400) -> str:
     text = " ".join(text.split())
     return text if len(text) <= limit else text[: limit - 1] + "…"
-
-
-# What follows runs in the child.
-
-
-def _serve(questions: int, answers: int, parent: int) -> NoReturn:
-    _die_with(parent)
-    os.set_inheritable(questions, False)
-    os.set_inheritable(answers, False)
-    frames: queue.SimpleQueue[bytes] = queue.SimpleQueue()
-    threading.Thread(target=_receive, args=(questions, frames), daemon=True).start()
-    while True:
-        answer = _answer(json.loads(frames.get()))
-        sys.stdout.flush()
-        sys.stderr.flush()
-        rest = memoryview(struct.pack("<Q", len(answer)) + answer)
-        while rest:
-            rest = rest[os.write(answers, rest) :]
-
-
-def _die_with(parent: int) -> None:
-    """Ask the kernel to kill this process when its parent dies, and die at once if that has happened."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:
-        os._exit(1)
-
-
-def _receive(questions: int, frames: queue.SimpleQueue[bytes]) -> NoReturn:
-    """Pass frames on; when the parent has closed the pipe, end the process even in the middle of a call."""
-    with contextlib.suppress(OSError, EOFError), os.fdopen(questions, "rb") as pipe:
-        while True:
-            frames.put(_exactly(pipe, struct.unpack("<Q", _exactly(pipe, 8))[0]))
-    os._exit(0)
-
-
-def _exactly(pipe: BinaryIO, size: int) -> bytes:
-    data = pipe.read(size)
-    if len(data) < size:
-        raise EOFError
-    return data
-
-
-def _answer(question: dict[str, Any]) -> bytes:
-    try:
-        answer = json.dumps({"ok": _find(question["call"])(**question["with"])}).encode()
-        if len(answer) > MAX_FRAME:
-            raise ValueError(f"an answer of {len(answer)} bytes exceeds the largest frame, {MAX_FRAME}")
-    except BaseException as error:
-        return json.dumps({"error": type(error).__name__, "message": str(error)[-10_000:]}).encode()
-    return answer
-
-
-def _find(function: str) -> Callable[..., Any]:
-    if not FUNCTION.fullmatch(function):
-        raise ValueError(f"{function!r} may not be called")
-    module, name = function.split(":")
-    found: Callable[..., Any] = getattr(importlib.import_module(module), name)
-    return found
-
-
-if __name__ == "__main__":
-    _serve(*(int(argument) for argument in sys.argv[1:4]))

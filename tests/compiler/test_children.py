@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from threading import Thread
@@ -117,6 +118,32 @@ def test_frames_beyond_the_limit_are_refused(child: Child, monkeypatch: pytest.M
         child.call(f"{PROBE}text", deadline_s=10, size=2000)
 
 
+@pytest.mark.parametrize("data", ["oops", "[]", "{}", "\x00" * 9, '{"ok": 1, "error": 2}', "[" * 100_000])
+def test_an_answer_that_cannot_be_read_is_a_crash(child: Child, data: str) -> None:
+    before = child.call(f"{PROBE}pid", deadline_s=10)
+    with pytest.raises(ChildError, match="crashed: its answer cannot be read"):
+        child.call(f"{PROBE}garble", deadline_s=10, data=data)
+    assert gone(before)
+    assert child.call(f"{PROBE}echo", deadline_s=10) == {}
+
+
+def open_files() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def test_a_child_that_cannot_be_started_leaves_no_open_file(child: Child, monkeypatch: pytest.MonkeyPatch) -> None:
+    child.call(f"{PROBE}pid", deadline_s=10)
+    child.close()
+    before = open_files()
+    with monkeypatch.context() as patch:
+        patch.setattr(tempfile, "tempdir", "/nowhere")
+        for _ in range(3):
+            with pytest.raises(FileNotFoundError):
+                child.call(f"{PROBE}pid", deadline_s=10)
+    assert open_files() == before
+    child.call(f"{PROBE}pid", deadline_s=10)
+
+
 def test_output_of_a_child_is_bounded(child: Child) -> None:
     for _ in range(3):
         assert child.call(f"{PROBE}chatter", deadline_s=30, lines=3000) == 3000
@@ -145,7 +172,7 @@ def test_child_that_has_grown_is_replaced(child: Child, monkeypatch: pytest.Monk
     assert gone(grown)
 
 
-@pytest.mark.parametrize("function", ["os:system", "littledragon.compiler.children:_serve", "littledragon:x", "a.b"])
+@pytest.mark.parametrize("function", ["os:system", "littledragon.compiler._child:_serve", "littledragon:x", "a.b"])
 def test_only_our_public_functions_can_be_called(child: Child, function: str) -> None:
     with pytest.raises(ValueError, match="must be 'littledragon"):
         child.call(function, deadline_s=10)

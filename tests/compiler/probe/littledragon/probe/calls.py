@@ -2,6 +2,7 @@
 
 import os
 import signal
+import struct
 import subprocess
 import sys
 import time
@@ -55,6 +56,12 @@ def chatter(lines: int) -> int:
 def grow(count: int) -> int:
     globals()["_kept"] = bytearray(os.urandom(1) * count)
     return os.getpid()
+
+
+def garble(data: str) -> None:
+    """Write a frame that is no answer, as a kernel might that writes where it should not."""
+    os.write(int(sys.argv[2]), struct.pack("<Q", len(data)) + data.encode())
+    time.sleep(60)
 
 
 def orphan(seconds: float) -> None:
