@@ -211,18 +211,12 @@ def _of_scheduled(facts: Facts, prefix: str, whose: str, found: Row) -> None:
                 f"the longest {word} loop of {whose} has extent {widest}",
                 f"max of {extents}",
             )
-    threads: dict[str, int] = {}
-    for loop in found["loops"]:
-        if loop["thread"] and loop["extent"] is not None:
-            threads[loop["thread"]] = max(threads.get(loop["thread"], 0), loop["extent"])
-    for tag, extent in sorted(threads.items()):
-        facts.add(f"{prefix}.threads.{segment(tag)}", extent, f"{tag} has extent {extent}", f"loops bound to {tag}")
-    for what, start in (("grid", "blockIdx"), ("threads_per_block", "threadIdx")):
-        extents = [extent for tag, extent in sorted(threads.items()) if tag.startswith(start)]
-        if extents:
-            total = math.prod(extents)
-            words_ = "thread blocks" if what == "grid" else "threads in each block"
-            facts.add(f"{prefix}.{what}", total, f"{whose} launches {total} {words_}", f"{start}: {times(extents)}")
+    kernels = _kernels(found["loops"])
+    for number, axes in enumerate(kernels, 1):
+        alone = len(kernels) == 1
+        _of_kernel(
+            facts, prefix if alone else f"{prefix}.kernel{number}", whose, "" if alone else f" in kernel {number}", axes
+        )
     steps = sorted({loop["annotations"].get("pragma_auto_unroll_max_step", 0) for loop in found["loops"]} - {0})
     if steps and isinstance(steps[-1], int):
         facts.add(
@@ -240,6 +234,33 @@ def _of_scheduled(facts: Facts, prefix: str, whose: str, found: Row) -> None:
             f"{whose} keeps {count} buffers of scope {scope}",
             "allocated buffers",
         )
+
+
+def _kernels(loops: list[Row]) -> list[dict[str, int]]:
+    """The extents of the thread axes of each GPU kernel: an outermost loop that is bound to threads starts one."""
+    kernels: dict[int, dict[str, int]] = {}
+    for loop in loops:
+        if loop["thread"] and loop["extent"] is not None:
+            first = next(index for index in (*loop["outer"], loop["index"]) if loops[index]["thread"])
+            axes = kernels.setdefault(first, {})
+            axes[loop["thread"]] = max(axes.get(loop["thread"], 0), loop["extent"])
+    return list(kernels.values())
+
+
+def _of_kernel(facts: Facts, path: str, whose: str, where: str, axes: dict[str, int]) -> None:
+    """How many threads a kernel is launched with."""
+    for tag, extent in sorted(axes.items()):
+        facts.add(
+            f"{path}.threads.{segment(tag)}", extent, f"{tag} has extent {extent}{where}", f"loops bound to {tag}"
+        )
+    for what, start, words in (
+        ("grid", "blockIdx", "thread blocks"),
+        ("threads_per_block", "threadIdx", "threads in each block"),
+    ):
+        extents = [extent for tag, extent in sorted(axes.items()) if tag.startswith(start)]
+        if extents:
+            total = math.prod(extents)
+            facts.add(f"{path}.{what}", total, f"{whose} launches {total} {words}{where}", f"{start}: {times(extents)}")
 
 
 def _listed(numbers: list[int]) -> str:

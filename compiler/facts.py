@@ -24,9 +24,7 @@ _LIMITS: Final = (
 )  # fmt: skip
 
 
-def derive(
-    workload: Row, environment: Row, mode: str, tsel: str, scheduled: str | None = None, parent_tsel: str | None = None
-) -> list[Row]:
+def derive(workload: Row, environment: Row, mode: str, tsel: str, parent_tsel: str | None = None) -> list[Row]:
     """The facts of one selection, without its id. Runs in a child.
 
     Args:
@@ -34,7 +32,6 @@ def derive(
         environment: the row of `environments`; only its target is used.
         mode: construct or refine.
         tsel: the chosen candidate's payload. It must have been admitted.
-        scheduled: the scheduled module as `save_json`, where it is at hand; it is replayed in any case.
         parent_tsel: refining, the payload of graph A; likewise admitted.
 
     Returns:
@@ -45,7 +42,6 @@ def derive(
     """
     if mode not in ("construct", "refine") or (mode == "refine") != (parent_tsel is not None):
         raise ValueError(f"mode {mode}: refine has a parent, construct has none")
-    del scheduled  # the replay that observes the steps yields it
     facts = Facts()
     _of_task(facts, workload)
     _of_features(facts, json.loads(workload["features"]))
@@ -73,7 +69,6 @@ def _of_task(facts: Facts, workload: Row) -> None:
     description = str(workload.get("description") or "")
     if description.isascii() and description.isprintable() and 0 < len(description) <= 400 and "]" not in description:
         facts.add("in.task.description", description, description, "d")
-    facts.add("in.task.operator", workload["operator"], f"the task's operator is {workload['operator']}", "d")
 
 
 def _of_features(facts: Facts, features: Row) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from littledragon.compiler import children
 from littledragon.compiler._facts import Facts
+from littledragon.compiler._payload_facts import _of_scheduled
 from littledragon.compiler.deeds import deeds, values
 from littledragon.compiler.facts import request
 from littledragon.schemas import tsel
@@ -89,6 +90,44 @@ def test_a_mode_without_its_parent_is_refused() -> None:
             mode="refine",
             tsel=task["tsel"],
         )
+
+
+def test_no_fact_names_what_no_prompt_shows() -> None:
+    task = read("matmul.task.json")
+    renamed = {**task, "workload": {**task["workload"], "operator": "zyx"}}
+    assert not [row for row in derive(renamed, "construct") if "zyx" in row["value"] + row["text"]]
+
+
+def loop(index: int, thread: str | None, extent: int, *outer: int) -> dict[str, Any]:
+    return {
+        "index": index,
+        "thread": thread,
+        "extent": extent,
+        "outer": list(outer),
+        "kind": "thread",
+        "annotations": {},
+    }
+
+
+def test_each_kernel_has_threads_of_its_own() -> None:
+    first = [loop(0, "blockIdx.x", 8), loop(1, "threadIdx.x", 32, 0), loop(2, "threadIdx.y", 4, 0, 1)]
+    second = [loop(3, "blockIdx.x", 2), loop(4, None, 5, 3), loop(5, "threadIdx.x", 128, 3, 4)]
+    facts = Facts()
+    _of_scheduled(facts, "out", "the schedule", {"loops": first, "buffers": []})
+    found = {row["path"]: (json.loads(row["value"]), row["text"]) for row in facts.rows}
+    assert found["out.grid"] == (8, "the schedule launches 8 thread blocks")
+    assert found["out.threads_per_block"] == (128, "the schedule launches 128 threads in each block")
+    facts = Facts()
+    _of_scheduled(facts, "out", "the schedule", {"loops": first + second, "buffers": []})
+    found = {row["path"]: (json.loads(row["value"]), row["text"]) for row in facts.rows}
+    assert "out.grid" not in found
+    assert found["out.kernel1.threads_per_block"][0] == 128
+    assert found["out.kernel2.threads_per_block"] == (
+        128,
+        "the schedule launches 128 threads in each block in kernel 2",
+    )
+    assert found["out.kernel2.grid"][0] == 2
+    assert found["out.kernel2.threads.threadidx_x"] == (128, "threadIdx.x has extent 128 in kernel 2")
 
 
 def test_paths_stay_unique_and_plain() -> None:

@@ -19,7 +19,7 @@ HERE = Path(__file__).parent
 def facts(task: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
     """The facts of both modes; derived in this process, so a wrong payload may end it."""
     common = (task["workload"], task["environment"])
-    refine = derive(*common, "refine", task["tsel"], None, task["parent_tsel"])
+    refine = derive(*common, "refine", task["tsel"], task["parent_tsel"])
     return {
         "construct": derive(*common, "construct", task["tsel"]),
         "refine": [*refine, request(task["gain_band"], len(refine))],
