@@ -18,8 +18,6 @@ CASES: Final = ("normal", "uniform", "sparse", "small integers")
 """What `case` chooses: bell-shaped around 0; uniform and positive; half zeros, the rest of either sign over seven
 powers of two, indices at the ends of their range; whole numbers from -2 to 2, on which float32 sums are exact."""
 
-ROLES: Final = ("data", "index", "mask", "scale", "output")
-
 _POSITIVE_CALLS = frozenset({"sqrt", "rsqrt", "log", "log2", "log10"})
 
 
@@ -43,7 +41,7 @@ def specs(module: Any, features: Json) -> list[Json]:
         if buffer["role"] == "intermediate":
             continue
         name, dtype = buffer["name"], buffer["dtype"]
-        low, high = indices.get(name, (None, None))
+        low, high = _held(indices[name], dtype) if name in indices else (None, None)
         role = (
             "output"
             if buffer["role"] == "output"
@@ -195,6 +193,8 @@ def _index_ranges(expression: Any, bounds: Range, copies: dict[str, str], found:
         elif name == "Add" or (name == "Sub" and not swapped):
             shift = value if name == "Add" else -value
             narrowed = (low - shift, high - shift)
+        elif name == "Sub":
+            narrowed = (value - high, value - low)
         elif name == "Mul" and value > 0:
             narrowed = (-(-low // value), high // value)
         elif name == "FloorDiv" and not swapped and value > 0:
@@ -202,6 +202,16 @@ def _index_ranges(expression: Any, bounds: Range, copies: dict[str, str], found:
         else:
             continue
         _index_ranges(inner, narrowed, copies, found)
+
+
+def _held(bounds: Range, dtype: str) -> Range:
+    """The part of a range that an integer type can hold."""
+    import numpy as np
+
+    if numpy_dtype(dtype).kind not in "iu":
+        return bounds
+    info = np.iinfo(numpy_dtype(dtype))
+    return max(bounds[0], int(info.min)), min(bounds[1], int(info.max))
 
 
 def _positive(expression: Any, copies: dict[str, str]) -> set[str]:

@@ -95,6 +95,7 @@ def test_ranges_are_found_through_casts_copies_and_arithmetic() -> None:
         "shifted": (lambda b, i: b[i] + 3, (-3, 96)),
         "below": (lambda b, i: b[i] - 1, (1, 100)),
         "strided": (lambda b, i: b[i] * 2 + 1, (0, 49)),
+        "mirrored": (lambda b, i: 99 - b[i], (0, 99)),
         "divided": (lambda b, i: b[i] // 2, (0, 199)),
         "clipped": (lambda b, i: te.max(te.min(b[i], 99), 0), (0, 99)),
     }
@@ -111,6 +112,20 @@ def test_an_index_into_two_tables_stays_inside_both() -> None:
 
     specs = compiled(build, ((50,), "float32"), ((20,), "float32"), ((8,), "int32"))
     assert (specs[2]["low"], specs[2]["high"]) == (0, 19)
+
+
+def test_a_range_holds_only_what_its_type_can() -> None:
+    from tvm import te
+
+    def build(a: Any, b: Any) -> Any:
+        return te.compute((8, 4), lambda i, j: a[b[i].astype("int32") + 3, j], name="y")
+
+    ranges = {dtype: compiled(build, ((1000, 4), "float32"), ((8,), dtype))[1] for dtype in ("int8", "uint8", "int32")}
+    assert {dtype: (s["low"], s["high"]) for dtype, s in ranges.items()} == {
+        "int8": (-3, 127),
+        "uint8": (0, 255),
+        "int32": (-3, 996),
+    }
 
 
 def test_divisors_and_roots_are_positive() -> None:
