@@ -146,6 +146,8 @@ def test_integers_are_exact_unless_rounded_floats_feed_them() -> None:
     assert compare(few, right, "int8", rounded) <= 1
     assert compare(many, right, "int8", rounded) > 1  # truncation instead of rounding
     assert compare(far, right, "int8", rounded) > 1
+    large = np.array([1 << 60], np.int64)
+    assert compare(large + 1, large, "int64", Rounding()) == math.inf  # equal as doubles
     flags = np.array([True, False])
     assert compare(~flags, flags, "bool", rounded) == math.inf
 
