@@ -1,5 +1,6 @@
 """What is set where latencies are measured. Latencies of two environments are never compared."""
 
+import os
 import platform
 from importlib.metadata import version
 from pathlib import Path
@@ -15,7 +16,7 @@ def environment(target: dict[str, Any], device: str, settings: dict[str, Any]) -
 
     Args:
         target: the TVM target.
-        device: real or simulated. On the simulated device nothing depends on the machine, and so the row does not.
+        device: real or simulated. On the simulated device nothing depends on the machine but the target.
         settings: what else is set: threads, repeats, their least time, cache flushing.
 
     Raises:
@@ -37,8 +38,6 @@ def environment(target: dict[str, Any], device: str, settings: dict[str, Any]) -
 
 def _processor() -> str:
     """Model of the CPU, as the system names it, and how many logical CPUs there are."""
-    import os
-
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:

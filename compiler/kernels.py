@@ -89,27 +89,16 @@ def plain(array: Any) -> Any:
     return array if array.dtype.isbuiltin == 1 else array.astype(np.float32)
 
 
-def ready(threads: int) -> int:
-    """Import the runtime, so that later calls need not. Gives the process id."""
-    _runtime(threads)
-    return os.getpid()
-
-
 def _number(wanted_s: float, call_s: float) -> int:
     # 3% more, so that a repeat that happens to be fast still lasts long enough.
     return min(MAX_NUMBER, max(1, math.ceil(1.03 * wanted_s / max(call_s, 1e-9))))
 
 
-def _runtime(threads: int) -> Any:
+def _load(library: str, threads: int) -> tuple[Any, Any]:
     # Read by TVM when its thread pool starts, with the first parallel loop.
     os.environ["TVM_NUM_THREADS"] = str(threads)
     import tvm
 
-    return tvm
-
-
-def _load(library: str, threads: int) -> tuple[Any, Any]:
-    tvm = _runtime(threads)
     return tvm.runtime.load_module(library), tvm.cpu(0) if library.endswith(".o") else tvm.cuda(0)
 
 

@@ -169,7 +169,7 @@ CANDIDATES: Final = Table(
         Column("candidate_id", STRING, "`c-` and a hash of workload, target and canonical trace."),
         Column("workload_id", STRING, "The workload that it schedules."),
         Column("environment_id", STRING, "Where it was measured."),
-        Column("source", STRING, "default (L0's schedule) or evolutionary."),
+        Column("source", STRING, "default (L0's schedule), evolutionary, or random where the search gives up."),
         Column("rules", STRING, "The rule set that proposed it: llvm, cuda or cuda-tensorcore."),
         Column("round", INT, "The round of the search, from 0."),
         Column("status", STRING, "The first gate that it failed, or ok."),
