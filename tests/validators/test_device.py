@@ -13,15 +13,10 @@ import pytest
 
 from littledragon.compiler import children, targets
 from littledragon.schemas.ids import digest
-from littledragon.validators.device import (
-    GateFailed,
-    Kernel,
-    RealDevice,
-    SimulatedDevice,
-    Workload,
-    open_device,
-)
+from littledragon.validators.device import GateFailed, Kernel, Workload, open_device
 from littledragon.validators.locks import HostLock
+from littledragon.validators.real import RealDevice
+from littledragon.validators.simulated import SimulatedDevice
 
 TARGET = targets.target("llvm")
 N = 64
