@@ -3,6 +3,7 @@
 Numbers are rational, so nothing is rounded. The parser is our own and small: no `eval`, bounded sizes.
 """
 
+import itertools
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -50,7 +51,29 @@ _TESTS: Final[dict[str, Callable[[Fraction, Fraction], bool]]] = {
     "≤": lambda a, b: a <= b,
     ">=": lambda a, b: a >= b,
     "≥": lambda a, b: a >= b,
+    "multiple": lambda a, b: b != 0 and a % b == 0,
+    "no multiple": lambda a, b: b == 0 or a % b != 0,
+    "divides": lambda a, b: a != 0 and b % a == 0,
 }
+_MORE: Final = r"(?:more|greater|larger|bigger|higher|longer|wider|deeper)"
+_LESS: Final = r"(?:less|smaller|fewer|lower|shorter|narrower)"
+_MULTIPLE: Final = r"(?:(?:an? )?(?:exact |whole |even )?multiple of|(?:evenly |exactly )?divisible by)"
+_PHRASES: Final = tuple(
+    (re.compile(rf"{pattern}(?: the)?"), sign)
+    for pattern, sign in (
+        (r"(?:is|are|was|were) (?:exactly )?(?:equal to|the same as)", "="),
+        (r"(?:is|are|was|were) not (?:equal to|the same as)", "!="),
+        (rf"(?:is|are|was|were) {_MORE} than|exceeds?", ">"),
+        (rf"(?:is|are|was|were) {_LESS} than", "<"),
+        (rf"(?:is|are|was|were) (?:at least|(?:not|no) {_LESS} than)", ">="),
+        (rf"(?:is|are|was|were) (?:at most|(?:not|no) {_MORE} than)", "<="),
+        (rf"(?:is|are|was|were) {_MULTIPLE}", "multiple"),
+        (rf"(?:is|are|was|were) (?:not|no) {_MULTIPLE}", "no multiple"),
+        (r"divides?(?: evenly)?", "divides"),
+    )
+)
+"""Words that compare the number before them with the number after them."""
+_LONGEST_PHRASE: Final = 8
 
 
 def statements(tokens: Sequence[Token], lookup: Lookup) -> list[Statement]:
@@ -62,6 +85,8 @@ def statements(tokens: Sequence[Token], lookup: Lookup) -> list[Statement]:
     found = []
     for run in _runs(_signs(tokens, lookup), lookup):
         if any(t.kind == "compare" for t in run):
+            if len(run) > MAX_TOKENS:
+                raise BadArithmetic(f"'{_quoted(run)}…' is too long to compute")
             found.append(_Parser(_trimmed(run), lookup).statement())
     return found
 
@@ -84,15 +109,37 @@ def _signs(tokens: Sequence[Token], lookup: Lookup) -> list[Token]:
         elif before and word in _BY and len(after) == 2 and after[0].text == "by" and _starts(after[1], lookup):
             out.append(Token("operator", _BY[word], token.start))
             i += 1
+        elif before and word and (phrase := _phrase(tokens, i, lookup)) is not None:
+            sign, words = phrase
+            out.append(Token("compare", sign, token.start))
+            i += words - 1
         elif before and word in _EQUAL_WORDS and after and _equates(out, word, after, lookup):
             out.append(Token("compare", "=", token.start))
             i += after[0].text == "to"
-        elif before and _FILLERS.fullmatch(word) and after and after[0].kind in ("operator", "compare"):
+        elif before and _FILLERS.fullmatch(word) and after and _goes_on(tokens, i + 1, lookup):
             pass
         else:
             out.append(token)
         i += 1
     return out
+
+
+def _goes_on(tokens: Sequence[Token], place: int, lookup: Lookup) -> bool:
+    """Whether an operator or a comparison, as a sign or in words, stands here."""
+    return tokens[place].kind in ("operator", "compare") or _phrase(tokens, place, lookup) is not None
+
+
+def _phrase(tokens: Sequence[Token], place: int, lookup: Lookup) -> tuple[str, int] | None:
+    """The comparison in words that stands here up to an operand, and of how many words it is; or None.
+
+    An operand in words does not count: `more than half` of something is not more than 1/2.
+    """
+    words = list(itertools.takewhile(lambda t: t.kind == "word", tokens[place : place + _LONGEST_PHRASE]))
+    rest = tokens[place + len(words) : place + len(words) + 1]
+    if not words or not rest or not _starts(rest[0], lookup) or rest[0].text[:1].isalpha():
+        return None
+    text = " ".join(token.text.lower() for token in words)
+    return next(((sign, len(words)) for pattern, sign in _PHRASES if pattern.fullmatch(text)), None)
 
 
 def _starts(token: Token, lookup: Lookup) -> bool:
@@ -130,6 +177,10 @@ def _runs(tokens: Sequence[Token], lookup: Lookup) -> list[list[Token]]:
         else:
             runs.append([])
     return [run for run in runs if run]
+
+
+def _quoted(run: Sequence[Token]) -> str:
+    return " ".join(f"[{t.path}={t.text}]" if t.kind == "cite" else t.text for t in run)[:120]
 
 
 def _trimmed(run: list[Token]) -> list[Token]:
@@ -179,9 +230,7 @@ class _Parser:
     operators: int = 0
 
     def statement(self) -> Statement:
-        text = " ".join(f"[{t.path}={t.text}]" if t.kind == "cite" else t.text for t in self.run)[:120]
-        if len(self.run) > MAX_TOKENS:
-            raise BadArithmetic(f"'{text}…' is too long to compute")
+        text = _quoted(self.run)
         try:
             return self._chain(text)
         except (ZeroDivisionError, OverflowError):

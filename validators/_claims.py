@@ -55,11 +55,18 @@ _COMPOUND = re.compile(r"\b[A-Za-z]\w*\.[A-Za-z][\w.]*\w|\b[A-Za-z]\w*_\w+|\b(?:
 _CLAUSE = re.compile(r"[;:!?\n]|\.(?=\s|$)|,|\bbut\b|\bwhile\b|\bwhereas\b|\balthough\b|\bthough\b| - |[–—]")
 _NEGATOR = (
     r"(?:\bnot\b|n't\b|n’t\b|\bno\b|\bnever\b|\bwithout\b|\bnone\b|\bneither\b|\bnor\b|\bcannot\b|\binstead of\b|"
-    r"\brather than\b|\bavoid\w*|\black\w*|\bskip\w*|\bomit\w*|\bleaves? out\b|\babsence of\b|\bnothing\b|\bfree of\b)"
+    r"\brather than\b|\bavoid\w*|\black\w*|\bskip\w*|\bomit\w*|\bleaves? out\b|\babsence of\b|\bnothing\b|\bfree of\b|"
+    r"\brefrain\w*|\bforgo\w*|\beschew\w*|\bfail(?:s|ed)? to\b|\bdispens\w* with\b|\bdisabl\w*)"
 )
 _NEGATED = re.compile(_NEGATOR + r"(?:\s+\S+){0,6}\s*$")
+_COUNTED_OUT = re.compile(r"(?:\bzero|(?<![\w.])0)(?:\s+\S+){0,2}\s*$")
+_REACH: Final = 400
+"""Characters before a word in which its negation is looked for."""
 _PREFIXED = re.compile(r"(?:\bun-?|\bnon-?|\bde-)$")
-_TRAILING = re.compile(r"^\w*\s+(?:is|are|was|does|do)\s+(?:not|never)\b")
+_TRAILING = re.compile(
+    r"^\w*\s+(?:is|are|was|were|does|do|stays?|remains?)\s+(?:\w+\s+)?"
+    r"(?:not|never|absent|missing|avoided|omitted|skipped|disabled|unused|left out|left off|turned off)\b"
+)
 _PRIOR = re.compile(r"\b(?:prior|previous|previously|supplied|parent|graph a|schedule a|earlier schedule)\b")
 PRIOR_DEEDS: Final = "in.prior.deeds"
 
@@ -119,8 +126,9 @@ _DEED_NAMES: Final = {_snake(kind) for kind in BY_KIND} | {deed for found in BY_
 
 
 def _denied(clause: str, start: int, end: int) -> bool:
-    before = clause[:start]
-    return bool(_NEGATED.search(before) or _PREFIXED.search(before) or _TRAILING.search(clause[end:]))
+    before = clause[max(0, start - _REACH) : start]
+    negated = any(pattern.search(before) for pattern in (_NEGATED, _COUNTED_OUT, _PREFIXED))
+    return negated or _TRAILING.search(clause[end:]) is not None
 
 
 _IDENTIFIER = re.compile(r"[a-z0-9_]*[_\d][a-z0-9_.]*|[a-z0-9_]+(?:\.[a-z0-9_]+)+|[b-hj-z]", re.IGNORECASE)

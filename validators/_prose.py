@@ -45,9 +45,7 @@ _HIDDEN = {"Cc", "Cf", "Co", "Cs", "Cn", "Mn", "Me", "Mc"}
 
 
 def unfit(text: str) -> str | None:
-    """What is wrong with the characters of a text, or None: one outside `ALLOWED`, or too many of them."""
-    if len(text) > MAX_PROSE:
-        return f"{len(text)} characters are more than {MAX_PROSE}"
+    """What is wrong with the characters of a text, or None: the first one outside `ALLOWED`."""
     for char in text:
         if char not in ALLOWED:
             name = unicodedata.name(char, "a control character")

@@ -11,7 +11,7 @@ from typing import Final
 from littledragon.validators._prose import joined, skeleton
 
 _NUMBER: Final = (
-    r"(?:\d[\d.,/]*|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|twenty|thirty|forty|fifty|sixty|"
+    r"(?:(?<!\d)\d[\d.,/]*+|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|twenty|thirty|forty|fifty|sixty|"
     r"seventy|eighty|ninety|hundred|thousand|several|many|half|twice|a few|dozens?)"
 )
 _GAIN: Final = (

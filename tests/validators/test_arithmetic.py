@@ -67,6 +67,18 @@ def test_it_computes_as_python_does(text: str, off: int) -> None:
         ("0.5 * 4 = 2", 1),
         ("-3 + 5 = 2", 1),
         ("2 ** -1 = 1 / 2", 1),
+        ("128 is more than 64", 1),
+        ("128 iterations are more than 64", 1),
+        ("64 is not more than 64", 1),
+        ("64 is at most 64, 64 is at least 64", 2),
+        ("64 exceeds the 32 of them", 1),
+        ("128 is a multiple of 32", 1),
+        ("128 is not a multiple of 48", 1),
+        ("32 divides 128 evenly", 1),
+        ("2 * 64 is equal to 128", 1),
+        ("64 is more than half of them", 0),
+        ("the 8 tiles, more than 4 of them wide", 0),
+        ("64 is more than enough", 0),
     ],
 )
 def test_statements_are_found(text: str, count: int) -> None:
@@ -77,6 +89,9 @@ def test_statements_are_found(text: str, count: int) -> None:
     "text",
     [
         *("k = 4", "4 =", "= 4", "2 * = 2", "2 ** 65 = 3", "9 ** 9 ** 9 = 1", "1 / 0 = 1", "4 × 4 = 17", "4 · 4 = 16"),
+        *("128 is less than 64", "128 elements are fewer than 64", "64 exceeds 128", "64 is at least 128"),
+        *("128 is at most 64", "128 is no larger than 64", "128 is a multiple of 48", "128 is divisible by 48"),
+        *("48 divides 128", "128 is not a multiple of 64", "2 * 64 is equal to 127", "64 is the same as 32"),
         *("(" * 150 + "1" + ")" * 150 + " = 1", "1 + " * 300 + "1 = 301"),
     ],
 )

@@ -2,6 +2,7 @@
 
 import json
 import re
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -167,6 +168,9 @@ FAULTS: dict[str, list[str]] = {
         "It moves 128 * 2 bytes = 255 bytes.",
         "It holds that ３２ * ２ = ６５.",
         "It holds that 1 / 3 = 0.3333.",
+        "The [in.block.nt_matmul.loop.k.extent=128] iterations are fewer than 32.",
+        "Here [in.block.nt_matmul.loop.k.extent=128] is less than 32 of them.",
+        "Here 32 exceeds [in.block.nt_matmul.loop.k.extent=128].",
     ],
     "unbacked_number": [
         "It has 777 iterations.",
@@ -212,6 +216,12 @@ FAULTS: dict[str, list[str]] = {
         "It runs without parallel loops.",
         "Loops are never tiled.",
         "The inner loop stays unvectorised.",
+        "Zero loops are vectorised.",
+        "The schedule refrains from vectorising.",
+        "It fails to unroll the body.",
+        "It forgoes tiling.",
+        "Vectorisation is avoided.",
+        "Unrolling is deliberately left out.",
         "The loop i7 is the longest.",
         "The loop q is the longest.",
         "Block conv2d_nchw is the longest.",
@@ -271,6 +281,8 @@ GOOD = [
     "The inner loop is vectorised and its body unrolled.",
     "Hiding memory latency is left to the processor.",
     "It keeps the processor's caches warm.",
+    "Inlining is avoided, and caching is left out.",
+    "Here [in.block.nt_matmul.loop.k.extent=128] is more than 32, and 32 divides 128.",
 ]
 
 
@@ -425,6 +437,32 @@ def test_no_digit_of_a_good_label_can_change(mode: str) -> None:
             place = node.start(1) + digit.start()
             changed = text[:place] + str((int(text[place]) + 1) % 10) + text[place + 1 :]
             assert judge(changed, mode).state == "rejected", changed[place - 60 : place + 30]
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("1" * 900_000, "malformed"),
+        ("not " * 999, "ok"),
+        ("1" * 3990, "unbacked_number"),
+        ("1." * 1900, "unbacked_number"),
+        ("(" * 3900 + "= 1", "arithmetic"),
+        ("not unroll " * 360, "false_claim"),
+        ("fuse " * 790, "ok"),
+    ],
+    ids=lambda text: text[:12],
+)
+def test_hostile_prose_is_judged_soon(text: str, reason: str) -> None:
+    start = time.monotonic()
+    finding = judge(say(text))
+    assert (finding.reason or "ok") == reason, finding.detail
+    assert time.monotonic() - start < 3
+
+
+def test_a_payload_with_a_long_string_is_judged() -> None:
+    label = LABELS["construct"].replace('],"a":["meta_schedule.parallel"]', f'],"a":["{"x" * 500}"]', 1)
+    long = re.sub(r'(\{"k":"Annotate","i":\["[t.0-9]+",)[^\]]*\]', lambda m: f'{m[1]}"{"x" * 8192}"]', label, count=1)
+    assert judge(long).state == "rejected"
 
 
 @given(st.text(max_size=300))
