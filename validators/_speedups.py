@@ -23,7 +23,7 @@ _CUT: Final = r"(?:sav|cut|reduc|halv|shorten|lower|shav|decreas|minimi|trim|sla
 _SEEN: Final = r"(?:observ|saw|see|found|find|record|show|prov|confirm|demonstrat)"
 _REACH: Final = (
     r"(?:achiev|deliver|reach|meet|met|obtain|attain|reali[sz]|provid|guarant|promis|ensur|secur|fulfil|satisf|hit|"
-    r"land|yield|fall)"
+    r"land|yield|fall|exceed|surpass)"
 )
 _THING: Final = r"(?:known|possible|ever|schedule|kernel|candidate|variant|version|found)"
 
@@ -38,6 +38,10 @@ _RULES: Final[dict[str, tuple[str, ...]]] = {
         r"\bslow(?:er|est|ed|s|down|downs)?\b|\bslow[\s-]down",
         r"\bfast\b(?! (?:memory|storage|cache|local|on-chip|path))|\b(?:speedy|swift|rapid|quick)(?:ly)?\b|\bspeed\b",
         r"\bas (?:fast|quick|quickly|slow|performant)\b|\bfast as\b",
+        r"\bsooner\b|\b(?:finish|complet|end)\w* (?:\w+ )?earlier\b",
+        r"\b(?:improv|exceed|better|top)\w* (?:on |upon |over )?"
+        r"(?:graph a|the (?:prior|previous|supplied|parent|default))\b",
+        r"\b(?:schedule|script|kernel|candidate|variant|version) is (?:\w+ )?(?:optimal|better|best)\b",
         r"\boutperform|\bout-perform|\boutpac|\bbeats?\b|\bsurpass|\bwins? over\b",
         r"\b(?:more|most|highest|best|better|top|peak)[\s-]perform",
         rf"\b(?:fast|quick|optimal|best)[\s-]{_THING}\b",
@@ -94,21 +98,30 @@ _RULES: Final[dict[str, tuple[str, ...]]] = {
         rf"\b{_REACH}\w* (?:\S+ ){{0,6}}?(?:gain|improvement|band)\b",
         r"\b(?:gain|improvement|band)s? (?:\S+ ){0,3}?(?:is|was|are|were|has been|have been|will be) (?:\w+ ){0,2}?"
         rf"{_REACH}",
+        r"\b(?:is|are|lies?|sits?|stays?|comes?) (?:\w+ ){0,2}?(?:within|inside|in|beyond|above) (?:\S+ ){0,4}?band\b",
     ),
 }
 _COMPILED: Final = tuple((re.compile(pattern), what) for what, patterns in _RULES.items() for pattern in patterns)
 _CORE = re.compile(
     r"speedup|\bfaster|fastest|\bslower|quicker|outperform|benchmark|\baccelerat(?:e|es|ed|ing|ion)\b|gflop|tflop"
 )
+_BAND = re.compile(r"\[\s*in\.request\.gain_band\s*=[^\[\]\n]*\]", re.IGNORECASE)
+_BAND_WORD: Final = "requestedband"
+_ASKED = re.compile(r"\b(?:request(?!edband)|ask|aim|seek|sought|want|call)")
 _CITATION = re.compile(r"\[\s*(?:in|out)\.[^\[\]\n]*(?:\[[^\[\]\n]*\][^\[\]\n]*)?\]", re.IGNORECASE)
 
 
 def speedup(text: str) -> str | None:
     """The words of a text that claim a measured gain, and what they claim; None where there are none.
 
-    Citations are left out first, so the gain band that a refinement prompt asks for can be named by citing it.
+    Citations are left out first, so the gain band that a refinement prompt asks for can be named by citing it, in a
+    sentence that says that it is asked for.
     """
-    plain = skeleton(_CITATION.sub(" # ", text))
+    banded = skeleton(_CITATION.sub(" # ", _BAND.sub(f" {_BAND_WORD} ", text)))
+    for sentence in re.split(r"[.;!?](?:\s|$)", banded):
+        if _BAND_WORD in sentence and not _ASKED.search(sentence):
+            return f"'{sentence.replace(_BAND_WORD, '[…]').strip()[:60]}' claims that the gain band is reached"
+    plain = banded.replace(_BAND_WORD, "#")
     for pattern, what in _COMPILED:
         match = pattern.search(plain)
         if match:

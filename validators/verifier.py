@@ -36,7 +36,7 @@ reference for whoever writes labels; each names the reason with which a label is
     or deny it.
 8.  Nobody claims a measured gain: no speed-up, "faster", factor, percentage, time, rate, measurement, nor a gain
     band that is reached (`speedup_claimed`). An expectation ("should reduce loop overhead") is no such claim, nor is
-    naming the requested gain band by citing it.
+    naming the requested gain band by citing it, in a sentence that says so (`request`, `ask`, `aim`).
 9.  Prose is written in printable ASCII and the signs × ÷ − – — ‘ ’ “ ” → ≤ ≥ ≠, at most 4000 of them in a node
     (`malformed`). Rules 7 and 8 look through compatibility forms, look-alike letters and invisible characters before
     this one is applied.

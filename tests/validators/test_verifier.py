@@ -109,6 +109,11 @@ FAULTS: dict[str, list[str]] = {
         "This delivers the requested gain band.",
         "The schedule achieves the gain that was asked for.",
         "It will guarantee the improvement.",
+        "It finishes sooner.",
+        "It improves graph A.",
+        "This schedule is better.",
+        "It lies well within the requested gain band.",
+        "The requested gain band is exceeded.",
         # The same in disguise.
         "The kernel is ｆａｓｔｅｒ.",
         "The kernel is f\u200baster.",
@@ -402,6 +407,8 @@ def test_faults_of_the_payload(old: str, new: str, reason: str) -> None:
         ("Here loop i0 is split as 1 * 2 * 4 * 16 = 128.", "false_claim"),
         ("The request [in.request.gain_band=1.5x to 2x] will be met by this gain.", "speedup_claimed"),
         ("The request is [in.request.gain_band=2x to 5x].", "misquoted"),
+        ("The gain is [in.request.gain_band=1.5x to 2x].", "speedup_claimed"),
+        ("The request is noted. It gives [in.request.gain_band=1.5x to 2x] over graph A.", "speedup_claimed"),
     ],
 )
 def test_faults_of_refinements(text: str, reason: str) -> None:
@@ -414,6 +421,7 @@ def test_faults_of_refinements(text: str, reason: str) -> None:
     [
         "Graph A runs no loop in parallel, here the outer loops are run in parallel.",
         "The request asks for the gain band [in.request.gain_band=1.5x to 2x].",
+        "A gain band of [in.request.gain_band=1.5x to 2x] is aimed at.",
         "Graph A splits i0 as 1 * 2 * 4 * 16 = 128; here it is split otherwise.",
     ],
 )
