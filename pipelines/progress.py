@@ -1,15 +1,33 @@
-"""How far a stage is: a bar on a terminal, a line now and then elsewhere. Always on stderr."""
+"""How far a stage is: a bar on a terminal, a line now and then elsewhere. Always on stderr.
+
+What has no units to count says what it is doing once it takes longer than two seconds: `busy`.
+"""
 
 import sys
+import threading
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self
 
 from littledragon.schemas.gates import STATES
 
 LINE_EVERY_S = 5.0
+BUSY_AFTER_S = 2.0
+
+
+@contextmanager
+def busy(words: str) -> Iterator[None]:
+    """Say what is being done, in one line, if it takes longer than two seconds."""
+    timer = threading.Timer(BUSY_AFTER_S, _print, [f"{words} …"])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 class Progress:
@@ -56,6 +74,8 @@ class Progress:
         """What goes on beside units."""
         if self._bar is not None:
             self._bar.update(f"{self._line()} · {words}")
+        else:
+            _print(f"{self._line()} · {words}")
 
     def _show(self, *, at_once: bool = False) -> None:
         if self._bar is not None:
