@@ -72,7 +72,7 @@ def _loop_sentences(writer: Writer, edit: str) -> list[str]:
 def _block_sentences(writer: Writer, edit: str) -> list[str]:
     found = []
     for what in _AT_A_BLOCK:
-        for path, suffix in writer.parts(edit, what, "block") or writer.parts(edit, what, "loop"):
+        for _, suffix in writer.parts(edit, what, "block") or writer.parts(edit, what, "loop"):
             base = f"out.{edit}.{what}"
             slots = {key: str(writer.values.get(f"{base}.{key}{suffix}", "")) for key in ("block", "loop")}
             scope = f"{base}.scope{suffix}"
@@ -80,7 +80,6 @@ def _block_sentences(writer: Writer, edit: str) -> list[str]:
             if what in ("compute_at", "reverse_compute_at") and not slots["loop"]:
                 continue
             found.append(writer.say(f"edit_{what}", **slots))
-            del path
     return found
 
 

@@ -23,7 +23,8 @@ MAX_TEXT: Final = 2000
 MAX_EDGES: Final = 64
 """Edges of one node."""
 
-_FENCE = re.compile(r"\A\s*```(?:json)?\s*\n(.*)\n\s*```\s*\Z", re.DOTALL)
+# Possessive, and an open string ends with the text: a reply of quotes alone must not cost quadratic time.
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*+"?', re.DOTALL)
 _SPELLING = str.maketrans(
     {"‐": "-", "‑": "-", "‒": "-", "―": "—", "⋅": "*", "∗": "*", "⁄": "/", "∕": "/", "\t": " ", "\r": " "}
 )
@@ -68,8 +69,9 @@ def parse(text: str, request: Request) -> Explanation:
 def _object(text: str) -> dict[str, Any]:
     if len(text) > MAX_REPLY:
         raise InvalidReply(f"the reply has {len(text)} characters; at most {MAX_REPLY} are read")
-    fenced = _FENCE.match(text)
-    body = fenced.group(1) if fenced else text
+    body = text.strip()
+    if body.startswith("```") and body.endswith("```"):
+        body = body[3:-3].removeprefix("json")
     if _depth(body) > MAX_DEPTH:
         raise InvalidReply(f"the reply is nested deeper than {MAX_DEPTH}")
     try:
@@ -88,7 +90,7 @@ def _object(text: str) -> dict[str, Any]:
 def _depth(text: str) -> int:
     """The deepest nesting of brackets outside strings."""
     depth = deepest = 0
-    for char in re.sub(r'"(?:[^"\\]|\\.)*"', "", text):
+    for char in _STRING.sub("", text):
         depth += {"[": 1, "{": 1, "]": -1, "}": -1}.get(char, 0)
         deepest = max(deepest, depth)
     return deepest
