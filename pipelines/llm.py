@@ -13,7 +13,7 @@ import random
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -24,6 +24,8 @@ Message = dict[str, str]
 
 MAX_BODY: Final = 4 << 20
 """Bytes of one answer's body."""
+LEAST_KEY: Final = 12
+"""A shorter key is a word such as EMPTY, which an endpoint at home is given, and no secret."""
 FINAL: Final = ("declined", "too_long")
 """Errors that another try does not mend."""
 _LEAST_WAIT_S: Final = 0.5
@@ -63,9 +65,14 @@ class Client:
         """
         from openai import OpenAI
 
+        self._key = os.environ.get("OPENAI_API_KEY") or ""
         # Endpoints at home often want no key, but the SDK insists on one.
-        key = os.environ.get("OPENAI_API_KEY") or "none"
-        self._sdk = OpenAI(base_url=url, api_key=key, max_retries=0, default_headers={"Accept-Encoding": "identity"})
+        self._sdk = OpenAI(
+            base_url=url,
+            api_key=self._key or "none",
+            max_retries=0,
+            default_headers={"Accept-Encoding": "identity"},
+        )
         self._model = model
         self._deadline_s = deadline_s
         self._limit = _RateLimit(str(url), rpm)
@@ -77,9 +84,21 @@ class Client:
     def ask(self, messages: Sequence[Message]) -> Answer:
         """The model's reply to a dialogue, asked for as a JSON object.
 
+        Whatever the endpoint says, an echo of the key is blotted out: replies and errors are stored.
+
         Raises:
             LlmError: there is none; `kind` tells whether it may pass.
         """
+        try:
+            answer = self._ask(messages)
+        except LlmError as error:
+            raise LlmError(error.kind, self._blotted(error.detail)) from None
+        return replace(answer, text=self._blotted(answer.text))
+
+    def _blotted(self, text: str) -> str:
+        return text.replace(self._key, "(key)") if len(self._key) >= LEAST_KEY else text
+
+    def _ask(self, messages: Sequence[Message]) -> Answer:
         end = time.monotonic() + self._deadline_s
         tries = 0
         while True:
@@ -88,7 +107,7 @@ class Client:
             try:
                 return self._once(messages, end)
             except _Passing as passing:
-                pause = passing.after_s if passing.after_s is not None else _backoff(tries)
+                pause = _backoff(tries) if passing.after_s is None else passing.after_s + _backoff(0)
                 if time.monotonic() + pause >= end:
                     detail = f"{passing.error.detail} (after {tries} tries in {self._deadline_s:g} s)"
                     raise LlmError(passing.error.kind, detail) from None
@@ -142,15 +161,16 @@ class _Passing(Exception):
 def _by_status(error: Any) -> Exception:
     """What an HTTP status means."""
     status, detail = error.status_code, f"HTTP {error.status_code}: {_line(error)}"
-    if status in (401, 403, 404):
-        return LlmError("unauthorized", f"{detail}: check OPENAI_API_KEY, teacher_url and teacher_model")
     if status == 413:
         return LlmError("too_long", detail)
+    if status in (400, 422, 451):
+        return LlmError("declined", detail)
     if status in (408, 409, 425, 429):
         return _Passing(LlmError("rate_limited", detail), _retry_after(error.response.headers))
     if status >= 500:
         return _Passing(LlmError("server", detail), _retry_after(error.response.headers))
-    return LlmError("declined", detail)
+    # The others (no key, no credit, no such model, a wrong address) are about the endpoint, never about one label.
+    return LlmError("unauthorized", f"{detail}: check OPENAI_API_KEY, the account, teacher_url and teacher_model")
 
 
 def _retry_after(headers: Any) -> float | None:
@@ -169,7 +189,7 @@ def _retry_after(headers: Any) -> float | None:
 
 
 def _backoff(tries: int) -> float:
-    """Seconds before the next try: doubling, with full jitter above a floor."""
+    """Seconds before the next try: doubling with each try, with full jitter above a floor."""
     most = min(_MOST_WAIT_S, _LEAST_WAIT_S * 2.0 ** min(tries, 10))
     return random.uniform(_LEAST_WAIT_S / 2, most)
 

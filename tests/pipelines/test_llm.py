@@ -1,6 +1,7 @@
 """The client against a real HTTP server on the loopback interface that misbehaves in every way it knows."""
 
 import itertools
+import json
 import time
 from http.server import BaseHTTPRequestHandler
 from typing import Any
@@ -27,6 +28,28 @@ def test_an_answer_and_its_cost(endpoint: Any, monkeypatch: pytest.MonkeyPatch) 
     assert asked[0]["messages"] == [{"role": "user", "content": "hello"}]
     assert asked[0]["response_format"] == {"type": "json_object"}
     assert asked[0]["key"] == "Bearer sesame"
+
+
+@pytest.mark.parametrize("status", [200, 401, 402, 404, 405])
+def test_an_echo_of_the_key_is_blotted_out(endpoint: Any, monkeypatch: pytest.MonkeyPatch, status: int) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-0123456789abcdef")
+    text = "your key is sk-0123456789abcdef, is it not?"
+    body = endpoint.completion(text) if status == 200 else json.dumps({"error": {"message": text}}).encode()
+    with endpoint.serve(lambda handler, _: endpoint.send(handler, status, body)) as (url, asked):
+        if status == 200:
+            assert ask(url).text == "your key is (key), is it not?"
+        else:
+            with pytest.raises(LlmError, match=r"your key is \(key\)") as error:
+                ask(url)
+            assert error.value.kind == "unauthorized"
+            assert "sk-" not in str(error.value)
+    assert asked[0]["key"] == "Bearer sk-0123456789abcdef"
+
+
+def test_a_key_that_is_a_word_is_no_secret(endpoint: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "EMPTY")
+    with endpoint.serve(lambda handler, _: endpoint.good(handler, "EMPTY")) as (url, _):
+        assert ask(url).text == "EMPTY"
 
 
 def test_too_many_requests_waits_as_long_as_it_is_told(endpoint: Any) -> None:
