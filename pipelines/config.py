@@ -71,7 +71,10 @@ def load(preset: str, file: Path | None = None, **overrides: Any) -> Config:
         raise UserError(f"unknown preset '{preset}': choose one of {', '.join(known)}")
     values: dict[str, Any] = {"preset": preset, **_read(path)}
     if file is not None:
-        values |= _read(file)
+        own = _read(file)
+        if own.get("preset", preset) != preset:
+            raise UserError(f"{file}: preset: a file lies over a preset and cannot choose it: give --preset instead")
+        values |= own
     values |= {name: value for name, value in overrides.items() if value is not None}
     return _build(values, file or path)
 

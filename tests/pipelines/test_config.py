@@ -44,6 +44,7 @@ def test_a_file_lies_over_the_preset_and_options_over_the_file(tmp_path):
         ("families: gemm", "families: must be a list"),
         ("teacher_model: 3", "teacher_model: must be text"),
         ("trials: 3", "unknown setting 'trials': choose one of .*rounds"),
+        ("preset: paper", "cannot choose it: give --preset"),
         ("- rounds", "must be a mapping"),
         ("rounds: [", "cannot be read as YAML"),
         ("rounds: !!python/object/apply:os.system [true]", "cannot be read as YAML"),
