@@ -8,7 +8,7 @@ moved, any `dragon status` or `dragon query` on it writes the catalog anew.
 
 import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ import pyarrow as pa
 from littledragon.pipelines.errors import UserError
 from littledragon.pipelines.files import disk_error_of, replace
 from littledragon.schemas.gates import GATES, OK
-from littledragon.schemas.tables import BOOL, BY_NAME, FLOAT, INT, OUTCOMES, STRING, TABLES, Table
+from littledragon.schemas.tables import BOOL, BY_NAME, ENVIRONMENTS, FLOAT, INT, OUTCOMES, STRING, TABLES, Table
 
 COLUMNS_FILE = "columns.parquet"
 """A file without rows in each stage's directory. Read first, it gives the views their columns and types."""
@@ -50,17 +50,21 @@ def tables_read(query: str) -> dict[str, list[str]]:
     return found
 
 
-def statements(path: Path, *, comments: bool = True) -> Iterator[str]:
-    """The SQL that makes every view of the work directory at `path`, comments included if wanted."""
+def statements(
+    path: Path, *, files: Mapping[str, Sequence[Path]] | None = None, comments: bool = True
+) -> Iterator[str]:
+    """The SQL that makes every view of the work directory at `path`, comments included if wanted.
+
+    The views of a stage in `files` read these data files, the others what is there when they are asked. A view looks
+    twice, for the units and for their rows, so whoever looks on while files come and go should list them.
+    """
     here = planned(path)
+    reads = {stage: _read(path, stage, files.get(stage) if files else None) for stage in here}
     yield "create schema if not exists store"
     for stage in here:
-        yield f"create or replace view store.{_name(stage)} as {_units(path, stage)}"
+        yield f"create or replace view store.{_name(stage)} as {_units(path, stage, reads[stage])}"
     for table in TABLES:
-        stages = here if table is OUTCOMES else tuple(stage for stage in here if stage == table.stage)
-        selects = [_rows(path, stage, table) for stage in stages] or [_nothing(table)]
-        order = ", ".join(_name(column) for column in dict.fromkeys((*table.key, "unit_id")))
-        yield f"create or replace view {_name(table.name)} as {' union all '.join(selects)} order by {order}"
+        yield f"create or replace view {_name(table.name)} as {_view(reads, table)}"
         if comments:
             yield f"comment on view {_name(table.name)} is {_text(table.about)}"
             for field in table.arrow():
@@ -71,32 +75,41 @@ def statements(path: Path, *, comments: bool = True) -> Iterator[str]:
         yield f"comment on view funnel is {_text(FUNNEL_ABOUT)}"
 
 
-def _read(path: Path, stage: str) -> str:
-    # One pattern that the units' files, the compacted ones and columns.parquet match, and the manifest does not.
+def _read(path: Path, stage: str, files: Sequence[Path] | None) -> str:
     folder = _glob_free(path / stage)
-    return (
-        f"read_parquet([{_text(f'{folder}/{COLUMNS_FILE}')}, {_text(f'{folder}/**/[0-9a-f]*.parquet')}], filename=true)"
-    )
+    # One pattern that the units' files, the compacted ones and columns.parquet match, and the manifest does not.
+    data = [f"{folder}/**/[0-9a-f]*.parquet"] if files is None else map(_glob_free, files)
+    listed = ", ".join(map(_text, [f"{folder}/{COLUMNS_FILE}", *data]))
+    return f"read_parquet([{listed}], filename=true, hive_partitioning=false)"
 
 
-def _units(path: Path, stage: str) -> str:
+def _units(path: Path, stage: str, read: str) -> str:
     """The planned units, each with the one file whose rows count: that of its last attempt."""
     manifest = _text(f"{_glob_free(path / stage)}/manifest.parquet")
     return (
         "select r.outcomes.unit_id as unit_id, "
         "max(struct_pack(attempt := r.outcomes.attempt, file := r.filename)).file as file "
-        f"from {_read(path, stage)} as r "
+        f"from {read} as r "
         f"where r.outcomes.unit_id in (select unit_id from read_parquet({manifest})) group by 1"
     )
 
 
-def _rows(path: Path, stage: str, table: Table) -> str:
+def _rows(stage: str, read: str, table: Table) -> str:
     own = f"r.{_name(table.name)}"
     fields = ", ".join(f"{own}.{_name(field.name)} as {_name(field.name)}" for field in table.arrow())
     return (
-        f"select {fields} from {_read(path, stage)} as r where ({own}.unit_id, r.filename) in "
+        f"select {fields} from {read} as r where ({own}.unit_id, r.filename) in "
         f"(select (unit_id, file) from store.{_name(stage)})"
     )
+
+
+def _view(reads: Mapping[str, str], table: Table) -> str:
+    stages = [stage for stage in reads if table is OUTCOMES or stage == table.stage]
+    selects = [_rows(stage, reads[stage], table) for stage in stages] or [_nothing(table)]
+    rows = " union all ".join(selects)
+    if table is ENVIRONMENTS:  # every unit that measures writes the row of its environment: equal rows are one
+        rows = f"select distinct on (environment_id) * from ({rows}) order by environment_id, unit_id"
+    return f"select * from ({rows}) order by {', '.join(map(_name, dict.fromkeys((*table.key, 'unit_id'))))}"
 
 
 def _nothing(table: Table) -> str:

@@ -8,7 +8,7 @@ Nothing is ever half-written: see files.py.
 import json
 import re
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -29,10 +29,14 @@ FORMAT = 1
 STAGES = tuple(dict.fromkeys(table.stage for table in TABLES if table.stage != "*"))
 SMALL_FILES = 512
 """A stage with so many files of one unit is compacted."""
+TRIES = 5
+"""How often a query is asked again whose files were compacted away meanwhile."""
+GATHER_BYTES = 64 << 20
+"""Rows that compaction holds at once, bytes."""
 
 _UNIT = re.compile(r"[0-9a-f]{16}")
 _OUTCOME_COLUMNS = [f"{OUTCOMES.name}.{name}" for name in ("unit_id", "state", "reason", "attempt")]
-_Stamp = tuple[int, int]
+_Stamp = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
@@ -53,8 +57,9 @@ class Store:
         self._lock = threading.RLock()
         self._outcomes: dict[Path, tuple[_Stamp, dict[str, Outcome]]] = {}
         self._verified: dict[tuple[Path, str], _Stamp] = {}
+        self._manifests: dict[str, tuple[_Stamp, list[str]]] = {}
         self._views: Any = None
-        self._views_of: object = None
+        self._views_of: tuple[tuple[str, ...] | None, dict[str, list[Path]]] = (None, {})
 
     @staticmethod
     def open(path: Path, *, create: bool = False) -> "Store":
@@ -135,7 +140,7 @@ class Store:
             make_directory(path.parent)
             if not self._has_current_columns(stage):
                 replace(path, lambda stream: shards.write(stream, [], stage))
-            self._verified[(path, "")] = (0, 0)
+            self._verified[(path, "")] = (0, 0, 0)
 
     def _has_current_columns(self, stage: str) -> bool:
         try:
@@ -161,8 +166,8 @@ class Store:
         if known:
             name = f"compact-{digest(sorted((id, o.attempt) for id, o in known.items()))}.parquet"
             target = self.path / stage / name
-            kept = pa.concat_tables([_only(shards.read(path), stage, keep) for path in sources])
-            replace(target, lambda stream: shards.write(stream, [kept], stage))
+            kept = _gathered(_only(shards.read(path), stage, keep) for path in sources)
+            replace(target, lambda stream: shards.write(stream, kept, stage))
             sources = [path for path in sources if path != target]
         for path in sources:
             try:
@@ -179,12 +184,13 @@ class Store:
             UserError: a Parquet file that is none of ours.
         """
         folder = self.path / stage
-        found = sorted(folder.glob("compact-*.parquet"))
-        for path in sorted(folder.glob("[0-9a-f][0-9a-f]/*.parquet")):
+        # In this order: what is compacted meanwhile stands in the list twice, and not at all the other way round.
+        small = sorted(folder.glob("[0-9a-f][0-9a-f]/*.parquet"))
+        large = sorted(folder.glob("compact-*.parquet"))
+        for path in small:
             if not _UNIT.fullmatch(path.stem) or path.parent.name != path.stem[:2]:
                 raise UserError(f"{path}: not a file of this store: move it elsewhere")
-            found.append(path)
-        return found
+        return [*large, *small]
 
     def complete(self, stage: str) -> dict[str, State]:
         """The state of every unit of the stage that has ended, planned now or earlier, from disk.
@@ -231,7 +237,14 @@ class Store:
         """
         path = self.path / stage / "manifest.parquet"
         try:
-            return [str(id) for id in shards.read(path, ["unit_id"]).column("unit_id").to_pylist()]
+            stamp = _stamp(path)
+            with self._lock:
+                known = self._manifests.get(stage)
+            if known is None or known[0] != stamp:
+                known = stamp, [str(id) for id in shards.read(path, ["unit_id"]).column("unit_id").to_pylist()]
+                with self._lock:
+                    self._manifests[stage] = known
+            return known[1]
         except FileNotFoundError:
             return None
         except KeyError:
@@ -258,39 +271,45 @@ class Store:
         import duckdb
 
         with self._lock:
-            self.verify(query)
-            try:
-                return catalog.fetch(self._connection(), query, parameters)
-            except duckdb.IOException:
-                # Files may have been compacted away by the driver while the query ran; or one is damaged.
-                self._verified.clear()
-                self.verify(query)
-                return catalog.fetch(self._connection(), query, parameters)
+            for _ in range(TRIES):
+                try:
+                    return catalog.fetch(self._connection(self.verify(query)), query, parameters)
+                except duckdb.IOException:
+                    # Files may have been compacted away by the driver while the query ran; or one is damaged.
+                    self._verified.clear()
+            return catalog.fetch(self._connection(self.verify(query)), query, parameters)
 
-    def _connection(self) -> Any:
+    def _connection(self, files: dict[str, list[Path]]) -> Any:
+        """DuckDB with the views, those of these stages over just these files: a query sees one state of them."""
         import duckdb
 
-        planned = catalog.planned(self.path)
+        wanted = catalog.planned(self.path), {**self._views_of[1], **files}
         if self._views is None:
             self._views = duckdb.connect(":memory:")
             self._views.execute("set parquet_metadata_cache = true")
-        if planned != self._views_of:
-            for stage in planned:
+        if wanted != self._views_of:
+            for stage in wanted[0]:
                 self._prepare(stage)
-            self._views.execute("; ".join(catalog.statements(self.path, comments=False)))
-            self._views_of = planned
+            self._views.execute("; ".join(catalog.statements(self.path, files=wanted[1], comments=False)))
+            self._views_of = wanted
         return self._views
 
-    def verify(self, query: str) -> None:
+    def verify(self, query: str) -> dict[str, list[Path]]:
         """Compare the pages that a query may read with their checksums, each once while the file stays as it is.
+
+        Returns:
+            The data files of each stage that the query may read.
 
         Raises:
             UserError: a damaged file, by name.
         """
+        listed = {}
         for stage, tables in catalog.tables_read(query).items():
-            for path in self.files(stage):
+            listed[stage] = self.files(stage)
+            for path in listed[stage]:
                 self._verify_file(path, tables)
             self.manifest(stage)
+        return listed
 
     def _verify_file(self, path: Path, tables: Sequence[str]) -> None:
         with self._lock:
@@ -316,6 +335,8 @@ class Store:
                     ids = sorted(self._read_outcomes(path).keys() - set(named))
                     if ids:
                         yield stage, path, ids
+        for path in sorted(self.path.glob(".*.tmp")):
+            yield "", path, []
 
     def remove(self, stage: str, path: Path, ids: list[str]) -> None:
         """Remove these units from a file, and the file when nothing is left in it."""
@@ -324,6 +345,19 @@ class Store:
             self._gather(stage, [path], lambda id: id not in gone)
         else:
             path.unlink(missing_ok=True)
+
+
+def _gathered(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """The same rows in tables that fill a row group, or `GATHER_BYTES`: no more than that is held in memory."""
+    held: list[pa.Table] = []
+    for table in tables:
+        held.append(table)
+        full = sum(one.num_rows for one in held) >= shards.ROWS_PER_GROUP
+        if full or sum(one.nbytes for one in held) >= GATHER_BYTES:
+            yield pa.concat_tables(held)
+            held = []
+    if held:
+        yield pa.concat_tables(held)
 
 
 def _only(table: pa.Table, stage: str, keep: Callable[[str], bool]) -> pa.Table:
@@ -339,7 +373,7 @@ def _only(table: pa.Table, stage: str, keep: Callable[[str], bool]) -> pa.Table:
 
 def _stamp(path: Path) -> _Stamp:
     status = path.stat()
-    return status.st_size, status.st_mtime_ns
+    return status.st_size, status.st_mtime_ns, status.st_ino
 
 
 def _require_format(head: Path, text: str) -> None:

@@ -114,6 +114,16 @@ def test_rows_come_back_ordered_by_key_with_their_unit(store):
     assert store.sql("select count(*) as n from environments where unit_id = $u", u=first.id).to_pylist() == [{"n": 2}]
 
 
+def test_an_environment_is_one_row_however_many_units_measured_there(store):
+    store.plan("search", [unit(0), unit(1), unit(2)])
+    for number in range(3):
+        store.commit(unit(number), Result({"environments": [environment("e")]}), SEEN)
+    (row,) = store.rows("environments")
+    assert row["unit_id"] == min(unit(number).id for number in range(3))
+    store.plan("search", [unit(1)])
+    assert [row["unit_id"] for row in store.rows("environments")] == [unit(1).id]
+
+
 def test_every_table_has_its_view_and_types_without_any_row(store):
     for when in ("never planned", "planned"):
         for name, table in BY_NAME.items():
@@ -291,6 +301,16 @@ def test_compaction_changes_nothing_that_can_be_asked(store):
     for again in (store, Store.open(store.path)):
         assert again.rows("environments") == before
         assert again.complete("search") == ended
+
+
+def test_compaction_holds_a_part_of_the_rows_at_once(store, monkeypatch):
+    fill(store, 30)
+    before = store.rows("environments")
+    monkeypatch.setattr(shards, "ROWS_PER_GROUP", 20)  # each unit has three rows
+    store.compact("search", at_least=1)
+    (path,) = store.files("search")
+    assert pq.ParquetFile(path).metadata.num_row_groups > 3
+    assert Store.open(store.path).rows("environments") == before
 
 
 @pytest.mark.parametrize("after", range(5))
