@@ -12,7 +12,6 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from littledragon.compiler import targets
 from littledragon.pipelines.config import Config
 from littledragon.pipelines.errors import UserError
 from littledragon.pipelines.files import disk_error
@@ -32,8 +31,8 @@ SLICE: Final = 2_000
 """Labels of one unit at most, so that a payload stays small."""
 
 READY = """
-    SELECT l.label_id, s.mode, w.split, l.unit_id AS label_unit, c.unit_id AS check_unit, s.unit_id AS selection_unit,
-        w.unit_id AS workload_unit, a.unit_id AS anchor_unit, v.unit_id AS verdict_unit
+    SELECT l.label_id, s.mode, w.split, s.environment_id, l.unit_id AS label_unit, c.unit_id AS check_unit,
+        s.unit_id AS selection_unit, w.unit_id AS workload_unit, a.unit_id AS anchor_unit, v.unit_id AS verdict_unit
     FROM labels l
     JOIN checks c ON c.label_id = l.label_id AND c.state = 'ok'
     JOIN selections s ON s.selection_id = l.selection_id AND s.state = 'ok'
@@ -47,8 +46,8 @@ READY = """
 
 
 def params(config: Config) -> dict[str, Any]:
-    """The rows depend on the prompt's templates and on the words for the target."""
-    return {"prompts": prompts.version(), "environment": targets.describe(config.target)}
+    """The rows depend on the prompt's templates; the environment that they speak of is that of the measurements."""
+    return {"prompts": prompts.version()}
 
 
 def plan(store: Store, config: Config) -> list[Unit]:
@@ -70,20 +69,20 @@ def _ids(rows: list[dict[str, Any]]) -> list[str]:
 
 def load(store: Store, unit: Unit, config: Config) -> Payload:
     """The rows that each label of the unit needs."""
-    labels = store.rows("labels", "list_contains($ids, label_id)", ids=unit.inputs["labels"])
+    labels = store.rows("labels", "label_id IN (SELECT unnest($ids))", ids=unit.inputs["labels"])
     chosen = [label["selection_id"] for label in labels]
-    selections = store.rows("selections", "list_contains($ids, selection_id)", ids=chosen)
+    selections = store.rows("selections", "selection_id IN (SELECT unnest($ids))", ids=chosen)
     workloads = sorted({s["workload_id"] for s in selections})
     parents = sorted({s["parent_id"] for s in selections if s["parent_id"]})
     return {
-        "environment": unit.params["environment"],
         "labels": labels,
         "selections": selections,
-        "checks": store.rows("checks", "list_contains($ids, label_id)", ids=unit.inputs["labels"]),
-        "workloads": store.rows("workloads", "state = 'ok' AND list_contains($ids, workload_id)", ids=workloads),
-        "anchors": store.rows("anchors", "list_contains($ids, workload_id)", ids=workloads),
-        "verdicts": store.rows("verdicts", "list_contains($ids, workload_id)", ids=workloads),
-        "traces": store.rows("traces", "list_contains($ids, candidate_id)", ids=parents),
+        "checks": store.rows("checks", "label_id IN (SELECT unnest($ids))", ids=unit.inputs["labels"]),
+        "environments": store.rows("environments"),
+        "workloads": store.rows("workloads", "state = 'ok' AND workload_id IN (SELECT unnest($ids))", ids=workloads),
+        "anchors": store.rows("anchors", "workload_id IN (SELECT unnest($ids))", ids=workloads),
+        "verdicts": store.rows("verdicts", "workload_id IN (SELECT unnest($ids))", ids=workloads),
+        "traces": store.rows("traces", "candidate_id IN (SELECT unnest($ids))", ids=parents),
     }
 
 
@@ -95,6 +94,7 @@ def work(payload: Payload, config: Config) -> Result:
     anchors = {(row["workload_id"], row["environment_id"]): row for row in payload["anchors"]}
     verdicts = {(row["candidate_id"], row["environment_id"]): row for row in payload["verdicts"]}
     tsel = {row["candidate_id"]: row["tsel"] for row in payload["traces"]}
+    words = {row["environment_id"]: prompts.environment(row) for row in payload["environments"]}
     rows = []
     for label in payload["labels"]:
         selection = selections[label["selection_id"]]
@@ -102,7 +102,7 @@ def work(payload: Payload, config: Config) -> Result:
         rows.append(
             examples.build(
                 workload=workloads[selection["workload_id"]],
-                environment=payload["environment"],
+                environment=words[environment],
                 selection=selection,
                 label=label,
                 check=checks[label["label_id"]],
@@ -119,10 +119,16 @@ def finish(store: Store, config: Config) -> None:
     """Check every table, then build the release folder aside and swap it in.
 
     Raises:
-        UserError: a rule of the tables does not hold, a held-out workload leaks, there is nothing to publish, or the
-            disk refuses. The folder that was there before stays as it is.
+        UserError: a unit failed, a rule of the tables does not hold, a held-out workload leaks, there is nothing to
+            publish, or the disk refuses. The folder that was there before stays as it is.
     """
-    leaks = leakage.report(store.rows("workloads", "state = 'ok' AND split != 'embargo'"))
+    failed = store.sql("SELECT unit_id, detail FROM outcomes WHERE stage = 'publish' AND state = 'failed'").to_pylist()
+    if failed:
+        raise UserError(
+            f"publish: {len(failed)} units failed, so nothing was released: mend the cause and use --retry failed; "
+            f"the first: {failed[0]['detail']}"
+        )
+    leaks = leakage.report(store.sql(HELD_APART).to_pylist())
     problems = [str(failure) for failure in expectations.check(_frames(store))] + leakage.leaks(leaks)
     if problems:
         more = f"; and {len(problems) - 10} more" if len(problems) > 10 else ""
@@ -162,7 +168,7 @@ def build(store: Store, config: Config, folder: Path, leaks: list[dict[str, Any]
     funnel = store.sql("SELECT family, gate, candidates FROM funnel ORDER BY ALL").cast(FUNNEL)
     metadata = {
         "workloads": store.sql("SELECT * FROM workloads ORDER BY block_id, task"),
-        "environments": store.sql("SELECT DISTINCT * EXCLUDE (unit_id) FROM environments ORDER BY environment_id"),
+        "environments": store.sql("SELECT * FROM environments ORDER BY environment_id"),
         "funnel": funnel,
         "verdicts": store.sql("SELECT * FROM verdicts ORDER BY workload_id, environment_id, candidate_id"),
         "checks": store.sql("SELECT * FROM checks ORDER BY label_id"),
@@ -201,9 +207,14 @@ TASKS = """
     SELECT w.*, e.target, a.environment_id, a.default_us, a.anchor_us, a.noise_band, a.margin
     FROM anchors a
     JOIN workloads w ON w.workload_id = a.workload_id AND w.state = 'ok'
-    JOIN (SELECT DISTINCT environment_id, target FROM environments) e ON e.environment_id = a.environment_id
+    JOIN environments e ON e.environment_id = a.environment_id
     WHERE a.state = 'ok' AND w.split = $split
     ORDER BY a.workload_id, a.environment_id
+"""
+
+HELD_APART = """
+    SELECT workload_id, split, cell, md5(module) AS module, module_hash, signature, extents
+    FROM workloads WHERE state = 'ok' AND split != 'embargo' ORDER BY block_id, task
 """
 
 TEACHERS = """
@@ -282,7 +293,5 @@ def _frames(store: Store) -> dict[str, Any]:
         columns = [
             f'left("{c.name}", 1) AS "{c.name}"' if c.name in LONG_TEXT else f'"{c.name}"' for c in table.columns
         ]
-        # Every unit that measures writes the row of its environment: equal rows are one.
-        distinct = "DISTINCT " if table is tables.ENVIRONMENTS else ""
-        frames[table.name] = store.sql(f"SELECT {distinct}{', '.join(columns)} FROM {table.name}").to_pandas()
+        frames[table.name] = store.sql(f"SELECT {', '.join(columns)} FROM {table.name}").to_pandas()
     return frames

@@ -37,7 +37,8 @@ SCHEMA: Final = pa.schema([pa.field(name, kind, True, {"about": about}) for name
 def report(workloads: Iterable[Row]) -> list[Row]:
     """One row for each held-out workload and split that it is compared with (`COLUMNS`).
 
-    `workloads` are accepted rows of `workloads`; those without a split of the three are left out.
+    `workloads` are accepted rows of `workloads`, whose `module` may be a hash of the text; those without a split of
+    the three are left out.
     """
     by_split: dict[str, list[Row]] = defaultdict(list)
     for workload in workloads:

@@ -6,6 +6,7 @@ scheduled program can get in (paper, section 3: the student receives only inform
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from string import Template
@@ -58,6 +59,26 @@ def refinement(task: RefinementTask) -> list[Message]:
         _message("assistant", task.prior_graph),
         _message("user", request.rstrip()),
     ]
+
+
+def environment(row: Mapping[str, Any]) -> str:
+    """The text h, from a row of `environments`: target, its limits and TVM's version, never a machine or a latency.
+
+    Raises:
+        ValueError: the target is neither llvm nor cuda.
+    """
+    target = json.loads(row["target"])
+    tvm = f"Apache TVM {row['tvm']}"
+    if target["kind"] == "llvm":
+        processor = f"mcpu {target['mcpu']}" if "mcpu" in target else "a generic CPU"
+        return f"{tvm}, target llvm ({processor}), {target['num-cores']} cores."
+    if target["kind"] == "cuda":
+        return (
+            f"{tvm}, target cuda ({target['arch']}), at most {target['max_threads_per_block']} threads and "
+            f"{target['max_shared_memory_per_block']} bytes of shared memory per block, "
+            f"warps of {target['thread_warp_size']} threads."
+        )
+    raise ValueError(f"environment {row['environment_id']}: target {target['kind']} has no words")
 
 
 def version() -> str:

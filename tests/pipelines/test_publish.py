@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import yaml
 from littledragon.pipelines import publish
 from littledragon.pipelines.config import Config
 from littledragon.pipelines.errors import UserError
+from littledragon.pipelines.stage import Result
 from littledragon.pipelines.store import Store
 from littledragon.release import dataset
 
@@ -102,6 +104,23 @@ def test_the_release_is_complete_and_checks_out(released: Store, tables: Tables)
     body = (folder / "README.md").read_text()
     assert "Candidates that passed each gate" in body
     assert "test | train | 1 | 0 | 0 | 0 | 0 | 4 | 4 |" in body
+
+
+def test_the_prompt_speaks_of_the_environment_of_the_measurements(released: Store) -> None:
+    """Not of the machine or the target of whoever publishes."""
+    elsewhere = publish.plan(released, replace(CONFIG, target="cuda"))
+    assert [unit.id for unit in elsewhere] == released.manifest("publish")
+    for row in released.rows("examples"):
+        assert "Apache TVM 0.25.0.post1, target llvm (a generic CPU), 2 cores." in row["messages"][1]["content"]
+
+
+def test_a_failed_unit_stops_the_release(tmp_path: Path, tables: Tables, fill: Fill) -> None:
+    store = fill(tmp_path / "w", tables)
+    store.plan(publish.NAME, publish.plan(store, CONFIG))
+    store.commit(publish.plan(store, CONFIG)[0], Result(state="failed", reason="raised", detail="KeyError"), OBSERVED)
+    with pytest.raises(UserError, match=r"1 units failed, so nothing was released: .*KeyError"):
+        run(store)
+    assert not (tmp_path / "w" / "release").exists()
 
 
 def test_embargoed_rows_are_in_the_table_with_their_reason(released: Store) -> None:

@@ -37,7 +37,6 @@ def test_copies_are_found_however_far_the_extents(changes: dict[str, Any], kind:
     found = leakage.report([row("a", "train", [64, 64]), row("b", "test", [512, 512], **changes)])
     assert found[0][kind] == 1
     assert len(leakage.leaks(found)) == 1
-    assert {line["split"]: line for line in leakage.summary(found)}["test"][kind] in (0, 1)
     assert sum(line[kind] for line in leakage.summary(found)) == 1
 
 

@@ -10,6 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from littledragon.compiler import targets
+from littledragon.compiler.environment import environment
 from littledragon.release import examples, prompts
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "release"
@@ -60,6 +62,18 @@ def test_the_records_hold_what_the_student_may_see_and_nothing_else() -> None:
     assert [field.name for field in dataclasses.fields(prompts.ConstructionTask)] == x
     more = ["prior_graph", "prior_summary", "gain_band"]
     assert [field.name for field in dataclasses.fields(prompts.RefinementTask)] == x + more
+
+
+@pytest.mark.parametrize("name", ["llvm", "cuda"])
+def test_the_environment_in_words(name: str) -> None:
+    """It comes from what is stored of the measurements, and says what `compiler.targets` says of such a machine."""
+    row = environment(targets.target(name), "real", {"repeat_ms": 20.0})
+    assert prompts.environment(row) == targets.describe(name).replace("a generic x86_64 CPU", "a generic CPU")
+    other = {**row, "tvm": "9.9", "target": '{"kind":"llvm","num-cores":64}'}
+    assert prompts.environment(other) == "Apache TVM 9.9, target llvm (a generic CPU), 64 cores."
+    assert row["processor"] not in prompts.environment(row)
+    with pytest.raises(ValueError, match="target vulkan"):
+        prompts.environment({**row, "target": '{"kind":"vulkan"}'})
 
 
 def test_placeholders_in_the_data_stay_as_they_are() -> None:
