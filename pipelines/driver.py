@@ -13,29 +13,45 @@ from littledragon.pipelines.config import Config
 from littledragon.pipelines.errors import UserError
 from littledragon.pipelines.executor import Answer, Executor, failed
 from littledragon.pipelines.lease import Lease, acquire_all
-from littledragon.pipelines.progress import Progress
+from littledragon.pipelines.progress import Progress, busy
 from littledragon.pipelines.shards import RowError
 from littledragon.pipelines.stage import Payload, Result, Unit
 from littledragon.pipelines.store import SMALL_FILES, Store
+
+FEW_FILES = 32
+"""So many files of one unit are compacted at the end of a stage: the next one reads them over and over."""
 
 
 def run(store: Store, names: Sequence[str], config: Config, executor: Executor, *, retry_failed: bool = False) -> None:
     """Run these stages, in this order, holding the leases of all of them from the start.
 
     Raises:
-        UserError: another driver holds one, a stage before them was never run, or what `run_stage` says.
+        UserError: another driver holds one, a stage before them was never run or is out of date, or what `run_stage`
+            says.
     """
     before = stages.NAMES[: stages.NAMES.index(names[0])]
     missing = [name for name in before if store.manifest(name) is None]
     if missing:
         raise UserError(f"{store.path}: stage {names[0]} needs {missing[0]} first: run `dragon {missing[0]}`")
+    for name in before:
+        with busy(f"{names[0]}: looking whether {name} is up to date"):
+            require_current(store, stages.stage(name), config)
     with acquire_all(store.path, names) as leases:
         for name in names:
             run_stage(store, stages.stage(name), config, executor, leases[name], retry_failed=retry_failed)
 
 
-FEW_FILES = 32
-"""So many files of one unit are compacted at the end of a stage: the next one reads them over and over."""
+def require_current(store: Store, stage: ModuleType, config: Config) -> None:
+    """A stage builds on what those before it left, so that has to be what they would do now, finished or not.
+
+    Raises:
+        UserError: the stage was run with other settings, or what it read is not the same any more.
+    """
+    if set(store.manifest(stage.NAME) or ()) - {unit.id for unit in stage.plan(store, config)}:
+        raise UserError(
+            f"{store.path}: stage {stage.NAME} was run with other settings, or before a stage that it reads was run "
+            f"again: give the options that it was run with, or run `dragon {stage.NAME}` first"
+        )
 
 
 def run_stage(
@@ -49,16 +65,19 @@ def run_stage(
     tried: set[str] = set()
     with Progress(stage.NAME) as progress:
         while True:
-            units = list({unit.id: unit for unit in stage.plan(store, config)}.values())
+            with busy(f"{stage.NAME}: planning"):
+                units = list({unit.id: unit for unit in stage.plan(store, config)}.values())
             lease.check()
-            if store.manifest(stage.NAME) != [unit.id for unit in units]:
+            new = store.manifest(stage.NAME) != [unit.id for unit in units]
+            if new:
                 store.plan(stage.NAME, units)
             ended = store.outcomes(stage.NAME)
             again = {id for id, outcome in ended.items() if outcome.state == "failed" and retry_failed} - tried
             pending = [unit for unit in units if unit.id not in ended or unit.id in again]
-            progress.plan(len(units), [ended[unit.id].state for unit in units if unit not in pending])
-            if not pending:
-                break
+            waiting = {unit.id for unit in pending}
+            progress.plan(len(units), [ended[unit.id].state for unit in units if unit.id not in waiting])
+            if not pending and not new:
+                break  # a new plan shows rows of earlier runs, from which the stage may plan more
             for unit, answer in _answers(store, stage, config, executor, pending):
                 lease.check()
                 attempt = ended[unit.id].attempt + 1 if unit.id in ended else 1
@@ -68,6 +87,7 @@ def run_stage(
                     store.compact(stage.NAME, at_least=SMALL_FILES)
         store.compact(stage.NAME, at_least=FEW_FILES)
         if hasattr(stage, "finish"):
+            lease.check()
             progress.say("finishing")
             stage.finish(store, config)
     catalog.write(store.path)

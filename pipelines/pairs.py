@@ -23,6 +23,10 @@ TABLES: Final = ("selections", "facts")
 FACTS_DEADLINE_S: Final = 120.0
 _CANDIDATE: Final = ("candidate_id", "source", "status", "reason")
 _WORKLOAD: Final = ("workload_id", "module", "features", "description", "operator")
+WORKLOADS: Final = f"""
+    SELECT workload_id, md5(concat_ws(chr(31), {", ".join(_WORKLOAD)})) AS source FROM workloads WHERE state = 'ok'
+"""
+"""What facts are derived from, as one hash: of equal modules, another may stay when more blocks are chosen."""
 
 Row = dict[str, Any]
 
@@ -33,14 +37,16 @@ def params(config: Config) -> dict[str, Any]:
 
 
 def plan(store: Store, config: Config) -> list[Unit]:
-    """One unit for each row of `anchors`; it changes when a verdict, an anchor or a candidate does."""
+    """One unit for each row of `anchors`; it changes when a verdict, an anchor, a candidate or the workload does."""
     units = []
+    sources = {row["workload_id"]: row["source"] for row in store.sql(WORKLOADS).to_pylist()}
     verdicts, candidates = _grouped(store.rows("verdicts")), _grouped(store.rows("candidates"))
     for anchor in store.rows("anchors"):
         key = anchor["workload_id"], anchor["environment_id"]
         inputs = {
             "workload_id": anchor["workload_id"],
             "environment_id": anchor["environment_id"],
+            "source": sources.get(anchor["workload_id"]),
             "verified": digest([lasting("anchors", [anchor]), lasting("verdicts", verdicts.get(key, []))]),
             "candidates": digest([[c[name] for name in _CANDIDATE] for c in candidates.get(key, [])]),
         }
@@ -69,7 +75,7 @@ def load(store: Store, unit: Unit, config: Config) -> Payload:
     ids = [row["candidate_id"] for row in verdicts]
     workload = store.rows("workloads", "workload_id = $w and state = 'ok'", w=key["w"])[0]
     environment = store.rows("environments", "environment_id = $e", e=key["e"])[0]
-    traces = store.rows("traces", "list_contains($ids, candidate_id) and tsel is not null", ids=ids)
+    traces = store.rows("traces", "candidate_id IN (SELECT unnest($ids)) AND tsel IS NOT NULL", ids=ids)
     return {
         **unit.inputs,
         "workload": {name: workload[name] for name in _WORKLOAD},

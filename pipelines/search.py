@@ -67,25 +67,30 @@ def environment_row(config: Config) -> Row:
 class Chain:
     """The rounds of one workload that can be known now.
 
-    ended: every round that there will be has ended. hidden: a unit's rows are not in the current plan.
+    source: hash of what the work reads of the workload beyond its id, which is blind to names and to the arguments.
+    ended: every round that there will be has ended.
     """
 
     workload_id: str
+    source: str
     units: list[Unit]
     candidates: list[Row]
     ended: bool
-    hidden: bool = False
 
 
 def plan(store: Store, config: Config) -> list[Unit]:
-    """Every round known so far, and the next one of each workload, up to `config.rounds`."""
-    while True:
-        found = chains(store, config)
-        units = [one for chain in found for one in chain.units]
-        if not any(chain.hidden for chain in found):
-            return units
-        # Rounds of an earlier run that this plan names again: with the plan written, their rows can be read.
-        store.plan(NAME, units)
+    """Every round known so far, and the next one of each workload, up to `config.rounds`.
+
+    A round of an earlier run that this plan names again shows its rows once the plan is written, and the plan after
+    that names the rounds that grow from them.
+    """
+    return [unit for chain in chains(store, config) for unit in chain.units]
+
+
+WORKLOADS: Final = """
+    SELECT workload_id, md5(concat_ws(chr(31), module, inputs)) AS source
+    FROM workloads WHERE state = 'ok' ORDER BY block_id, task
+"""
 
 
 def chains(store: Store, config: Config) -> list[Chain]:
@@ -96,12 +101,13 @@ def chains(store: Store, config: Config) -> list[Chain]:
     by_unit: dict[str, list[Row]] = defaultdict(list)
     for row in store.rows("candidates", "environment_id = $here", here=here):
         by_unit[row["unit_id"]].append(row)
-    workloads = store.rows("workloads", "state = 'ok'")
-    return [_chain(row["workload_id"], here, config, states, named, by_unit) for row in workloads]
+    workloads = store.sql(WORKLOADS).to_pylist()
+    return [_chain(row["workload_id"], row["source"], here, config, states, named, by_unit) for row in workloads]
 
 
 def _chain(
     workload_id: str,
+    source: str,
     here: str,
     config: Config,
     states: dict[str, State],
@@ -112,15 +118,21 @@ def _chain(
     candidates: list[Row] = []
     for number in range(config.rounds):
         history = [[row["candidate_id"], row["latency_us"]] for row in candidates]
-        inputs = {"workload_id": workload_id, "environment_id": here, "round": number, "history": digest(history)}
+        inputs = {
+            "workload_id": workload_id,
+            "source": source,
+            "environment_id": here,
+            "round": number,
+            "history": digest(history),
+        }
         units.append(Unit(NAME, VERSION, params(config), inputs))
         state = states.get(units[-1].id)
         if state is None or units[-1].id not in named:
-            return Chain(workload_id, units, candidates, ended=False, hidden=state is not None)
+            return Chain(workload_id, source, units, candidates, ended=False)
         candidates += by_unit[units[-1].id]
         if state != "ok":
             break
-    return Chain(workload_id, units, candidates, ended=True)
+    return Chain(workload_id, source, units, candidates, ended=True)
 
 
 def load(store: Store, unit: Unit, config: Config) -> Payload:
@@ -137,7 +149,7 @@ def load(store: Store, unit: Unit, config: Config) -> Payload:
             round=unit.inputs["round"],
         )
     }
-    traces = store.rows("traces", "list_contains($ids, candidate_id)", ids=list(earlier)) if earlier else []
+    traces = store.rows("traces", "candidate_id IN (SELECT unnest($ids))", ids=list(earlier)) if earlier else []
     return {
         "workload_id": workload_id,
         "module": workload["module"],
@@ -152,6 +164,17 @@ def load(store: Store, unit: Unit, config: Config) -> Payload:
             if earlier[row["candidate_id"]]["module_hash"] is not None
         ],
     }
+
+
+def elsewhere(planned: Row, config: Config) -> Result | None:
+    """The result where this machine is not of the environment that the driver planned for: nothing is measured."""
+    here = environment_row(config)
+    if config.device == "simulated" or here["environment_id"] == planned["environment_id"]:
+        return None
+    names = [name for name in planned if name != "environment_id" and here[name] != planned[name]]
+    differing = ", ".join(f"{name} is {here[name]}, not {planned[name]}" for name in names)
+    detail = f"not the environment of the driver: {differing}: use workers of the driver's kind"
+    return Result(state="failed", reason="environment", detail=detail)
 
 
 @dataclass
@@ -175,6 +198,8 @@ class Trial:
 
 def work(payload: Payload, config: Config) -> Result:
     """One round: propose, admit, build, check, then time with nothing else running."""
+    if wrong := elsewhere(payload["environment"], config):
+        return wrong
     target = payload["target"]
     device = devices.open_device(
         config.device, target, build_deadline_s=config.build_deadline_s, run_deadline_s=config.run_deadline_s

@@ -59,7 +59,12 @@ def plan(store: Store, config: Config) -> list[Unit]:
         default = [row["candidate_id"] for row in chain.candidates if row["source"] == "default"]
         if chain.ended and default:
             chosen = [["default", default[0]], *choose(chain.candidates, config.verify_best, config.verify_parents)]
-            inputs = {"workload_id": chain.workload_id, "environment_id": here, "chosen": chosen}
+            inputs = {
+                "workload_id": chain.workload_id,
+                "source": chain.source,
+                "environment_id": here,
+                "chosen": chosen,
+            }
             units.append(Unit(NAME, VERSION, params(config), inputs))
     return units
 
@@ -91,11 +96,12 @@ def load(store: Store, unit: Unit, config: Config) -> Payload:
     workload = store.rows("workloads", "workload_id = $id and state = 'ok'", id=unit.inputs["workload_id"])[0]
     ids = [candidate_id for _, candidate_id in unit.inputs["chosen"]]
     traces = {
-        row["candidate_id"]: row["trace"] for row in store.rows("traces", "list_contains($ids, candidate_id)", ids=ids)
+        row["candidate_id"]: row["trace"]
+        for row in store.rows("traces", "candidate_id IN (SELECT unnest($ids))", ids=ids)
     }
     return {
         "workload_id": workload["workload_id"],
-        "environment_id": unit.inputs["environment_id"],
+        "environment": search.environment_row(config),
         "module": workload["module"],
         "specs": json.loads(workload["inputs"]),
         "target": targets.target(config.target),
@@ -122,6 +128,8 @@ class Subject:
 
 def work(payload: Payload, config: Config) -> Result:
     """Build and check all, time all in three fresh processes, judge."""
+    if wrong := search.elsewhere(payload["environment"], config):
+        return wrong
     device = devices.open_device(
         config.device,
         payload["target"],
@@ -158,7 +166,7 @@ def _row(payload: Payload, chosen: dict[str, Any]) -> Row:
     return {
         "workload_id": payload["workload_id"],
         "candidate_id": chosen["candidate_id"],
-        "environment_id": payload["environment_id"],
+        "environment_id": payload["environment"]["environment_id"],
         "role": chosen["role"],
         "status": OK,
         "reason": None,
@@ -261,10 +269,11 @@ def _judge(subject: Subject, config: Config) -> None:
 def anchor_row(verdicts: Sequence[Row], empty_us: float | None, floor: float) -> Row:
     """The workload's row of `anchors`, from its verdicts: the default schedule first.
 
+    The anchor is the fastest of all that were verified; that is the default schedule itself where nothing beats it.
     The noise band is the larger of L0's and the anchor's; the margin follows from it.
     """
     default = verdicts[0]
-    passed = [row for row in verdicts[1:] if row["status"] == OK]
+    passed = [row for row in verdicts if row["status"] == OK]
     best = min(passed, key=lambda row: (row["latency_us"], row["candidate_id"]), default=None)
     row: Row = {
         "workload_id": default["workload_id"],
@@ -288,7 +297,7 @@ def anchor_row(verdicts: Sequence[Row], empty_us: float | None, floor: float) ->
     if launch_bound(default["latency_us"], empty_us):
         detail = f"L0 is {default['latency_us']:.3g} us, an empty kernel {empty_us:.3g} us"
         return row | {"reason": "launch_bound", "detail": detail}
-    if best is None:
+    if best is None or passed == [default]:
         return row | {"reason": "no_candidates", "detail": f"{len(verdicts) - 1} were verified"}
     band = max(default["noise_band"], best["noise_band"])
     return row | {"state": "ok", "noise_band": band, "margin": margin(floor, band)}

@@ -31,7 +31,7 @@ def params(config: Config) -> dict[str, Any]:
 
 
 def plan(store: Store, config: Config) -> list[Unit]:
-    """One unit a block; and, once all of them have ended, the reduce over those that did not fail.
+    """One unit a block; and, once all of them have ended, the reduce over those that did not fail, by the sealed list.
 
     Raises:
         UserError: a family that the zoo does not have.
@@ -41,7 +41,7 @@ def plan(store: Store, config: Config) -> list[Unit]:
     if not all(unit.id in ended for unit in blocks):
         return blocks
     done = sorted(unit.id for unit in blocks if ended[unit.id] != "failed")
-    return [*blocks, _unit(config, {"reduce": done})]
+    return [*blocks, _unit(config, {"reduce": done, "sealed": splits.version()})]
 
 
 def chosen(config: Config) -> list[Block]:
@@ -59,9 +59,9 @@ def chosen(config: Config) -> list[Block]:
 
 
 def load(store: Store, unit: Unit, config: Config) -> Payload:
-    """The block's id; or the rows that the reduce merges."""
+    """The block's id and the target; or the rows that the reduce merges."""
     if "block_id" in unit.inputs:
-        return {"block_id": unit.inputs["block_id"]}
+        return {"block_id": unit.inputs["block_id"], "target": targets.target(config.target)}
     wanted = set(unit.inputs["reduce"])
     rows = [row for row in store.rows("extractions") if row["unit_id"] in wanted]
     return {"rows": [{name: row[name] for name in row if name != "unit_id"} for row in rows]}
@@ -79,7 +79,7 @@ def work(payload: Payload, config: Config) -> Result:
         "littledragon.compiler.lowering:extract",
         deadline_s=DEADLINE_S,
         block_id=payload["block_id"],
-        target=targets.target(config.target),
+        target=payload["target"],
     )
     if all(row["task"] is None for row in rows):
         return Result({"extractions": rows}, "rejected", rows[0]["reason"], rows[0]["detail"])

@@ -13,6 +13,7 @@ where `cells.json` is a list of [family, signature, extents]. A split is a pure 
 list, so a zoo that grows never moves a row.
 """
 
+import hashlib
 import json
 import sys
 from collections import Counter
@@ -79,6 +80,11 @@ def load_sealed(path: Path = SEALED) -> Sealed:
         return Sealed(frozenset(test), frozenset(validation), frozenset(content["held_out"]))
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{path}: not a list of sealed cells ({type(error).__name__}): restore it from git") from None
+
+
+def version(path: Path = SEALED) -> str:
+    """A hash of the committed list: splits by another list are other splits."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
 
 
 def dump(sealed: Sealed) -> str:

@@ -1,11 +1,12 @@
 """The driver in one process: waves, failures, retries, and what a stage may do wrong. Kills are in tests/chaos."""
 
+import dataclasses
 import sys
 import types
 
 import pytest
 
-from littledragon.pipelines import driver
+from littledragon.pipelines import driver, workloads
 from littledragon.pipelines.config import Config
 from littledragon.pipelines.errors import UserError
 from littledragon.pipelines.executor import Serial
@@ -184,6 +185,42 @@ def test_many_units_are_compacted_while_running(store, toy, monkeypatch):
     run(store, toy)
     assert len(store.files(NAME)) < 5
     assert len(store.rows("environments")) == 5
+
+
+def test_units_are_told_apart_by_their_ids_alone(store, toy, monkeypatch):
+    """Comparing each unit with each other costs hours where there are many."""
+    monkeypatch.setattr(Unit, "__eq__", lambda one, other: throw(AssertionError("units were compared")))
+    run(store, toy)
+    run(store, toy)
+    assert toy.worked == [0, 1, 2, 3, 4]
+
+
+def test_a_plan_that_shows_old_rows_is_asked_again(store, toy):
+    """What grows from rows of an earlier run is planned in the same run that names them again."""
+
+    def plan(store, config):
+        seen = len(store.rows("environments"))
+        return [Unit(NAME, 1, {}, {"number": number}) for number in range(min(seen + 1, 5))]
+
+    toy.plan = plan
+    run(store, toy)
+    assert toy.worked == [0, 1, 2, 3, 4]
+    store.plan(NAME, [])
+    run(store, toy)
+    assert toy.worked == [0, 1, 2, 3, 4]
+    assert len(store.rows("environments")) == 5
+
+
+def test_a_stage_refuses_what_was_run_with_other_settings(store):
+    small = Config(families=("gemm",), limit=1, device="simulated")
+    store.plan("workloads", workloads.plan(store, small))
+    for other in (dataclasses.replace(small, families=("moe",)), dataclasses.replace(small, target="cuda")):
+        with pytest.raises(UserError, match="stage workloads was run with other settings") as caught:
+            driver.run(store, ["search"], other, Serial())
+        assert "\n" not in str(caught.value)
+        assert store.manifest("search") is None
+    driver.run(store, ["search"], small, Serial())
+    assert store.manifest("search") == []
 
 
 def test_a_stage_needs_those_before_it(store):

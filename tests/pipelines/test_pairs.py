@@ -150,6 +150,28 @@ def test_every_candidate_is_accounted_for(latencies: list[float], margin: float,
     assert all(per.count(words) <= per_band for words in per)
 
 
+@pytest.mark.parametrize(
+    ("table", "column", "value"),
+    [
+        ("workloads", "description", "From another block."),
+        ("workloads", "operator", "linear"),
+        ("workloads", "features", "{}"),
+        ("workloads", "module", "{}"),
+        ("anchors", "margin", 0.07),
+        ("verdicts", "latency_us", 99.0),
+        ("candidates", "reason", "late"),
+    ],
+)
+def test_a_unit_changes_with_what_its_rows_come_from(
+    tmp_path: Path, tables: Any, fill: Any, table: str, column: str, value: Any
+) -> None:
+    before = {unit.id for unit in pairs.plan(fill(tmp_path / "w", tables), Config())}
+    assert len(before) == 3
+    tables[table][0][column] = value
+    after = {unit.id for unit in pairs.plan(fill(tmp_path / "w", tables), Config())}
+    assert len(before & after) == 2
+
+
 def test_the_stage_derives_facts_for_what_is_taught() -> None:
     task = json.loads((GOLDEN / "matmul.task.json").read_text(encoding="utf-8"))
     payload = {

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from littledragon.pipelines import check, teach
+from littledragon.pipelines import check, driver, teach
 from littledragon.pipelines.config import Config
 from littledragon.pipelines.errors import UserError
-from littledragon.pipelines.stage import Result
+from littledragon.pipelines.stage import Result, Unit
 from littledragon.schemas import tsel
 from littledragon.schemas.ids import ID_PATTERN
 from littledragon.schemas.tables import BY_NAME
@@ -115,6 +115,19 @@ def test_units_follow_their_inputs(store: Any, fill: Any) -> None:
     assert len(before & after) == 1
 
 
+def test_a_check_of_an_earlier_text_does_not_count(store: Any, fill: Any) -> None:
+    run(store, teach, Config())
+    run(store, check, Config())
+    driver.require_current(store, check, Config())
+    label = store.rows("labels")[0]
+    again = Unit(teach.NAME, teach.VERSION, {"asks": 2}, {"selection_id": label["selection_id"]})
+    rewritten = {**label, "graph": label["graph"].replace("<summary>", "<summary>Now: ", 1)}
+    store.commit(again, Result({"labels": [rewritten]}), OBSERVED)
+    store.plan(teach.NAME, [again])
+    with pytest.raises(UserError, match="run `dragon check` first"):
+        driver.require_current(store, check, Config())
+
+
 def reply(**changes: Any) -> str:
     good = {
         "evidence": [{"id": "e1", "cite": "in.block.nt_matmul.loop.k.extent"}],
@@ -187,6 +200,7 @@ def test_a_model_that_never_learns_is_rejected(store: Any, endpoint: Any) -> Non
         (400, "", "rejected", "declined"),
         (200, " " * 300_000, "rejected", "too_long"),
         (401, "", "failed", "unauthorized"),
+        (402, "", "failed", "unauthorized"),
     ],
 )
 def test_refusals_are_final_and_faults_are_not(

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from littledragon.release.splits import SEALED, Cell, Sealed, cell, dump, load_sealed, near, seal, split
+from littledragon.release.splits import SEALED, Cell, Sealed, cell, dump, load_sealed, near, seal, split, version
 
 extents = st.lists(st.integers(1, 64), min_size=2, max_size=2).map(tuple)
 cells = st.tuples(st.sampled_from(["SS w:0", "SR w:0 r:0,1", "SSR r:1"]), extents)
@@ -84,6 +84,15 @@ def test_the_committed_list_is_sound() -> None:
     for b in sealed.validation:
         assert split(*b, sealed) == "validation"
     assert sealed.held_out <= {signature for signature, _ in sealed.test}
+
+
+def test_another_list_is_another_version(tmp_path: Path) -> None:
+    same, other = tmp_path / "same.json", tmp_path / "other.json"
+    same.write_bytes(SEALED.read_bytes())
+    sealed = load_sealed()
+    other.write_text(dump(Sealed(sealed.test, sealed.validation, frozenset())), encoding="utf-8")
+    assert version(same) == version()
+    assert version(other) != version()
 
 
 def test_the_command_writes_the_list() -> None:
