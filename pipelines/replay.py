@@ -1,10 +1,12 @@
 """`dragon replay ID`: run one row here, and set what comes out beside what it claims.
 
 The row's text is decoded, applied to M0 in a child, built, compared with the original computation on every input
-case, and timed with the default schedule (and graph A, where it refines one) in three fresh processes. The source
+case, and timed with the default schedule (and graph A, where it refines one) in three fresh processes, with repeats as
+long as the claim's. The source
 is a work directory, or a published folder, whose files are not trusted: see release/published.py.
 """
 
+import dataclasses
 import json
 import math
 import statistics
@@ -22,17 +24,21 @@ from littledragon.compiler.inputs import CASES
 from littledragon.pipelines import search
 from littledragon.pipelines.config import Config
 from littledragon.pipelines.errors import UserError
+from littledragon.pipelines.progress import busy
 from littledragon.pipelines.show import clean, find
 from littledragon.pipelines.store import Store
 from littledragon.schemas.gates import OK
 from littledragon.validators import device as devices
 from littledragon.validators.device import Device, GateFailed, Kernel
+from littledragon.validators.stability import noise_band
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 PROCESSES: Final = 3
 READ_DEADLINE_S: Final = 120.0
+MOST_REPEAT_MS: Final = 1000.0
+"""A claim that asks for longer repeats than these is not followed in it."""
 
 CORRECT, NOT_CORRECT = 0, 1
 
@@ -80,6 +86,10 @@ class Trial:
     def latency_us(self) -> float | None:
         return statistics.median(self.medians) if len(self.medians) == PROCESSES else None
 
+    @property
+    def band(self) -> float:
+        return noise_band(self.medians)
+
 
 def replay(source: Path, id: str, config: Config, console: "Console | None" = None) -> int:
     """Run the row `id` of a work directory or a published folder here and print what became of its claim.
@@ -96,6 +106,7 @@ def replay(source: Path, id: str, config: Config, console: "Console | None" = No
     claim = _from_store(Store.open(source), id) if (source / "dragon.json").is_file() else _from_release(source, id)
     kind = json.loads(claim.environment["target"])["kind"]
     target = targets.target(kind)
+    config = dataclasses.replace(config, target=kind, repeat_ms=_repeat_ms(claim.environment) or config.repeat_ms)
     try:
         device = devices.open_device(
             config.device, target, build_deadline_s=config.build_deadline_s, run_deadline_s=config.run_deadline_s
@@ -108,14 +119,16 @@ def replay(source: Path, id: str, config: Config, console: "Console | None" = No
     if claim.text is not None:
         trials.append(Trial(f"L, {id}", claim.text))
     _try(trials, claim, target, device, config)
-    here = search.environment_row(_of(config, kind))
-    return _report(claim, trials, here, console)
+    return _report(claim, trials, search.environment_row(config), config.stable_band, console)
 
 
-def _of(config: Config, kind: Any) -> Config:
-    import dataclasses
-
-    return dataclasses.replace(config, target=kind)
+def _repeat_ms(environment: Row) -> float | None:
+    """How long the claim's own repeats were at least; None where its settings do not say it soundly."""
+    try:
+        least = json.loads(environment["settings"])["repeat_ms"]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return None
+    return float(least) if isinstance(least, int | float) and 0 < least <= MOST_REPEAT_MS else None
 
 
 # -- what the row claims ---------------------------------------------------------------------------
@@ -130,7 +143,7 @@ def _from_store(store: Store, id: str) -> Claim:
     if id[0] == "l":
         if row["graph"] is None:
             raise UserError(f"{id}: this label has no graph: it is {row['state']} ({row['reason']})")
-        selection = store.rows("selections", "selection_id = $id", id=row["selection_id"])[0]
+        selection = find(store, row["selection_id"])
     work, environment = selection["workload_id"], selection["environment_id"]
     candidate, parent = selection["candidate_id"], selection.get("parent_id")
     verdicts = {
@@ -138,9 +151,9 @@ def _from_store(store: Store, id: str) -> Claim:
         for v in store.rows("verdicts", "workload_id = $work AND environment_id = $here", work=work, here=environment)
     }
     text = row["completion"] if id[0] == "x" else row["graph"] if id[0] == "l" else _payload(store, row)
-    workload = store.rows("workloads", "workload_id = $work AND state = 'ok'", work=work)[0]
+    workload = find(store, work)
     anchors = store.rows("anchors", "workload_id = $work AND environment_id = $here", work=work, here=environment)
-    measured = verdicts.get(candidate) or store.rows("candidates", "candidate_id = $id", id=candidate)[0]
+    measured = verdicts.get(candidate) or find(store, candidate)
     return Claim(
         id=id,
         mode=selection.get("mode", "candidate"),
@@ -151,7 +164,7 @@ def _from_store(store: Store, id: str) -> Claim:
         status=measured["status"],
         latency_us=measured["latency_us"],
         default_us=anchors[0]["default_us"] if anchors else None,
-        parent_us=verdicts[parent]["latency_us"] if parent else None,
+        parent_us=(verdicts.get(parent) or find(store, parent))["latency_us"] if parent else None,
         margin=anchors[0]["margin"] if anchors else None,
         environment=store.rows("environments", "environment_id = $here", here=environment)[0],
     )
@@ -175,7 +188,8 @@ def _from_release(folder: Path, id: str) -> Claim:
         raise UserError(f"{clean(id)[:40]}: a release holds examples only: give an id with x-")
     read = "littledragon.release.published:read"
     try:
-        row = children.once(read, deadline_s=READ_DEADLINE_S, folder=str(folder.absolute()), id=id)
+        with busy(f"reading {folder}"):
+            row = children.once(read, deadline_s=READ_DEADLINE_S, folder=str(folder.absolute()), id=id)
     except ChildError as error:
         said = error.detail.removeprefix("Unreadable: ") if error.kind == "raised" else str(error)
         raise UserError(said) from None
@@ -266,7 +280,7 @@ def _steps() -> Iterator[Any]:
 # -- what it comes to ------------------------------------------------------------------------------
 
 
-def _report(claim: Claim, trials: Sequence[Trial], here: Row, console: "Console") -> int:
+def _report(claim: Claim, trials: Sequence[Trial], here: Row, stable_band: float, console: "Console") -> int:
     from rich.table import Table
 
     trial = trials[-1]
@@ -288,7 +302,7 @@ def _report(claim: Claim, trials: Sequence[Trial], here: Row, console: "Console"
     correct = trial.gate == OK
     if len(trials) > 1:
         name = "L_A / L" if claim.prior is not None else "L0 / L"
-        _print(console, _speed_line(name, claim, (base_claimed, claim.latency_us), (base.latency_us, trial.latency_us)))
+        _print(console, _speed_line(name, claim, base_claimed, (base, trial), stable_band))
     gate = "" if claim.status == OK else f" (its own run failed the gate {claim.status})"
     _print(console, f"{claim.id}: {'correct here' if correct else f'not correct here: {_verdict(trial)}'}{gate}")
     return CORRECT if correct else NOT_CORRECT
@@ -306,7 +320,9 @@ def _verdict(trial: Trial) -> str:
     if trial.gate != OK:
         return f"fails {trial.gate}: {trial.reason}"
     told = f"correct (error {trial.error:.2g} of its bound)"
-    return f"{told}; not timed: {trial.reason}" if trial.reason else told
+    if trial.reason:
+        return f"{told}; not timed: {trial.reason}"
+    return f"{told}, processes within {trial.band:.1%}" if trial.latency_us is not None else told
 
 
 def _environment_lines(claimed: Row, here: Row) -> list[str]:
@@ -318,17 +334,19 @@ def _environment_lines(claimed: Row, here: Row) -> list[str]:
 
 
 def _speed_line(
-    name: str, claim: Claim, claimed: tuple[float | None, float | None], here: tuple[float | None, float | None]
+    name: str, claim: Claim, base_claimed: float | None, here: tuple[Trial, Trial], stable_band: float
 ) -> str:
-    """Whether the gain beyond the margin that the row stands for is there."""
+    """Whether the gain beyond the margin that the row stands for is there; noise is no answer."""
     base, own = here
-    if base is None or own is None:
+    if base.latency_us is None or own.latency_us is None:
         return f"{name}: not measured here"
-    ratio = base / own
+    ratio = base.latency_us / own.latency_us
     told = f"{name}: {ratio:.3f} here"
-    if claimed[0] is not None and claimed[1] is not None:
-        told += f", {claimed[0] / claimed[1]:.3f} claimed"
+    if base_claimed is not None and claim.latency_us is not None:
+        told += f", {base_claimed / claim.latency_us:.3f} claimed"
     if claim.margin is None or claim.mode == "candidate":
         return told
+    if (band := max(base.band, own.band)) > stable_band:
+        return f"{told}: too noisy here to judge the claim ({band:.1%} between processes): leave the machine idle"
     holds = ratio - 1 > claim.margin
     return f"{told}: the claim of more than {1 + claim.margin:.3f} {'holds' if holds else 'does not hold'} here"

@@ -77,6 +77,13 @@ def test_rows_of_a_work_directory(released: Store, kind: str) -> None:
     assert ("the claim of more than" in told) == (kind in "xl")
 
 
+def test_a_row_whose_workload_is_out_of_the_plan_is_one_line(tmp_path: Path, tables: Tables, fill: Any) -> None:
+    label, workload = tables["labels"][0], tables["workloads"].pop(0)
+    store = fill(tmp_path / "w", tables)
+    with pytest.raises(UserError, match=f"{workload['workload_id']}: no such id in workloads"):
+        run(store.path, label["label_id"], SIMULATED)
+
+
 def test_an_illegal_payload_is_not_correct(tmp_path: Path, tables: Tables, fill: Any) -> None:
     label = tables["labels"][0]
     wrong = label["graph"].replace('"factors":[2,4,8]', '"factors":[2,4,7]')
@@ -149,7 +156,7 @@ def trial(latency: float | None, **values: Any) -> replay.Trial:
 def report(what: replay.Claim, trials: list[replay.Trial], environment: str = "e") -> tuple[int, str]:
     console = Console(file=StringIO(), width=300, color_system=None)
     here = {"environment_id": environment, "device": "real", "tvm": "[b]0.26"}
-    code = replay._report(what, trials, here, console)
+    code = replay._report(what, trials, here, 0.05, console)
     return code, console.file.getvalue()  # type: ignore[attr-defined]
 
 
@@ -158,6 +165,32 @@ def test_a_claim_that_does_not_hold_is_told_but_correct_counts() -> None:
     assert code == replay.CORRECT
     assert "L0 / L: 1.026 here, 10.000 claimed: the claim of more than 1.050 does not hold here" in told
     assert "environment: the same as the claim's" in told
+
+
+def test_noise_is_no_answer() -> None:
+    noisy = replay.Trial("t", "g", error=0.5, medians=[9.0, 10.0, 11.0])
+    code, told = report(claim(), [trial(20.0), noisy])
+    assert code == replay.CORRECT
+    assert "too noisy here to judge the claim (20.0% between processes)" in told
+    assert "holds" not in told
+
+
+@pytest.mark.parametrize(
+    ("settings", "least"),
+    [
+        ('{"repeat_ms":10.0}', 10.0),
+        ('{"repeat_ms":20}', 20.0),
+        ("{}", None),
+        ("[]", None),
+        ('{"repeat_ms":"long"}', None),
+        ('{"repeat_ms":1e9}', None),
+        ('{"repeat_ms":NaN}', None),
+        ('{"repeat_ms":-1}', None),
+        ("[" * 60_000, None),
+    ],
+)
+def test_repeats_are_as_long_as_the_claims(settings: str, least: float | None) -> None:
+    assert replay._repeat_ms({"settings": settings}) == least
 
 
 def test_a_wrong_result_is_not_correct_however_fast() -> None:
