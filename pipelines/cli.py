@@ -5,15 +5,19 @@ stderr and exit code 2; see `main`.
 """
 
 import os
+import shlex
+import shutil
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from littledragon.pipelines.errors import UserError
+from littledragon.pipelines.progress import busy
 from littledragon.pipelines.stages import NAMES
 
 if TYPE_CHECKING:
@@ -112,8 +116,9 @@ def status(workdir: Path) -> None:
     from littledragon.pipelines.store import Store
 
     store = Store.open(workdir)
-    page.show(store, Console(width=None if sys.stdout.isatty() else 200))
-    _refresh_catalog(store)
+    with busy("reading"):
+        page.show(store, Console(width=None if sys.stdout.isatty() else 200))
+        _refresh_catalog(store)
 
 
 @dragon.command()
@@ -128,9 +133,11 @@ def query(sql: str, workdir: Path, format: Any, timeout: float) -> None:
     from littledragon.pipelines.store import Store
 
     store = Store.open(workdir)
-    store.verify(sql)
-    _refresh_catalog(store)
-    click.echo(render(catalog.ask(store.path, sql, timeout_s=timeout), format))
+    with busy("asking"):
+        store.verify(sql)
+        _refresh_catalog(store)
+        answer = catalog.ask(store.path, sql, timeout_s=timeout)
+    click.echo(render(answer, format))
 
 
 @dragon.command()
@@ -150,7 +157,7 @@ def show(id: str, workdir: Path) -> None:
 @click.argument("id")
 @_options(WORKDIR, *SETTINGS)
 @click.option("--release", type=click.Path(path_type=Path), help="A published folder instead of a work directory.")
-def replay(id: str, workdir: Path, release: Path | None, **options: Any) -> None:
+def replay(id: str, workdir: Path, release: Path | None, **options: Any) -> int:
     """Run a published row here, and compare what comes out with what it claims."""
     from littledragon.pipelines import replay as again
     from littledragon.pipelines.store import Store
@@ -158,7 +165,7 @@ def replay(id: str, workdir: Path, release: Path | None, **options: Any) -> None
     _require_id(id)
     config = _config(options)
     source = release if release is not None else Store.open(workdir).path
-    raise SystemExit(again.replay(source, id, config))
+    return again.replay(source, id, config)
 
 
 @dragon.group()
@@ -191,7 +198,8 @@ def tsel_apply(file: Path, workload: str, target: str, as_json: bool, workdir: P
     row = find(Store.open(workdir), workload)
     if not row.get("module") or "candidate_id" in row:
         raise UserError(f"'{workload}' is no workload with a module: give --workload the id of one (w-…)")
-    answer = tsel_files.apply(file, row["module"], targets.target(target))
+    with busy("applying"):
+        answer = tsel_files.apply(file, row["module"], targets.target(target))
     if as_json:
         import json
 
@@ -227,7 +235,7 @@ def gc(workdir: Path, dry_run: bool) -> None:
     if dry_run:
         _list_unnamed(store)
         return
-    with acquire_all(store.path, NAMES):
+    with acquire_all(store.path, NAMES), busy("removing"):
         units = files = 0
         for stage, path, ids in list(store.unnamed()):
             store.remove(stage, path, ids)
@@ -253,6 +261,8 @@ def _config(options: dict[str, Any]) -> "Config":
     given = {name: options[name] for name in names}
     if options["families"] is not None:
         given["families"] = [word.strip() for word in options["families"].split(",") if word.strip()]
+        if not given["families"]:
+            raise UserError("--families: name at least one, or leave the option out for all")
     return load(options["preset"], options["file"], **given)
 
 
@@ -265,7 +275,9 @@ def _run(workdir: Path, names: Sequence[str], options: dict[str, Any]) -> "Store
     from littledragon.pipelines.store import Store
 
     store = Store.open(workdir, create=True)
-    with executor(options["executor"], workers=options["workers"]) as where:
+    with ExitStack() as held:
+        with busy(f"starting the executor {options['executor']}"):
+            where = held.enter_context(executor(options["executor"], workers=options["workers"]))
         run(store, names, config, where, retry_failed=options["retry"] == "failed")
     return store
 
@@ -306,17 +318,19 @@ def _closing_words(store: "Store") -> None:
     from littledragon.pipelines import status as page
 
     page.funnel(store, Console(width=None if sys.stdout.isatty() else 200))
-    there = f" --workdir {store.path}"
+    there = f" --workdir {shlex.quote(str(store.path))}"
+    on_path = shutil.which("dragon")
+    dragon = "dragon" if on_path else shlex.quote(str(Path(sys.executable).with_name("dragon")))
+    python = "python" if on_path else shlex.quote(sys.executable)
     found = store.sql("select example_id from examples where state = 'ok' order by mode desc, example_id limit 1")
     id = found.column(0)[0].as_py() if found.num_rows else "ID"
     click.echo("Next:")
-    click.echo(f"  dragon status{there}")
-    click.echo(f'  dragon query{there} "select * from funnel"')
-    click.echo(f"  dragon show{there} {id}")
-    click.echo(f"  dragon replay{there} {id}")
-    click.echo(
-        f"  python -c \"import datasets; print(datasets.load_dataset('{store.path / 'release'}', 'refinement'))\""
-    )
+    click.echo(f"  {dragon} status{there}")
+    click.echo(f'  {dragon} query{there} "select * from funnel"')
+    click.echo(f"  {dragon} show{there} {id}")
+    click.echo(f"  {dragon} replay{there} {id}")
+    load = f"import datasets; print(datasets.load_dataset({str(store.path / 'release')!r}, 'refinement'))"
+    click.echo(f"  {python} -c {shlex.quote(load)}")
 
 
 def call(arguments: Sequence[str]) -> int:

@@ -12,7 +12,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -179,7 +179,8 @@ def _silent_s(path: Path) -> float:
     except OSError:
         return time.time() - path.stat().st_mtime if path.exists() else DEAD_AFTER_S
     finally:
-        probe.unlink(missing_ok=True)
+        with suppress(OSError):  # a disk that cannot be written has no probe either
+            probe.unlink(missing_ok=True)
 
 
 def _who(holder: dict[str, Any]) -> str:

@@ -4,10 +4,13 @@ import csv
 import io
 import json
 import os
+import shlex
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -80,6 +83,7 @@ def test_every_command_explains_itself(dragon):
         (["run", "--limit", "0"], "limit: must be at least 1"),
         (["run", "--limit", "many"], "not a valid integer"),
         (["run", "--families", "gemm,poetry"], "unknown 'poetry': choose among attention, gemm"),
+        (["run", "--families", " , "], "--families: name at least one"),
         (["run", "--executor", "cloud", "--device", "simulated"], "choose serial, local, or tcp://"),
         (["run", "--retry", "all"], "failed"),
         (["status", "--workdir", "nowhere"], "no work directory there"),
@@ -172,15 +176,28 @@ def test_gc_lists_and_removes(dragon, store):
     store.commit(other, Result(), SEEN)
     left = store.path / "search" / ".x.parquet.1-ab.tmp"
     left.write_bytes(b"half")
+    beside = store.path / ".catalog.duckdb.1-ab.tmp"
+    beside.write_bytes(b"half")
     code, out, _ = dragon("gc", "--dry-run", "--workdir", store.path)
     assert code == 0
     assert f"search {other.id}" in out
-    assert str(left) in out
-    assert left.exists()
+    assert str(left) in out and str(beside) in out
+    assert left.exists() and beside.exists()
     code, out, _ = dragon("gc", "--workdir", store.path)
-    assert (code, out) == (0, "removed 1 units and 1 leftover files\n")
-    assert not left.exists()
+    assert (code, out) == (0, "removed 1 units and 2 leftover files\n")
+    assert not left.exists() and not beside.exists()
     assert set(Store.open(store.path).complete("search")) == set(store.manifest("search")[:2])
+
+
+def test_the_next_commands_can_be_pasted(tmp_path, capsys):
+    store = Store.open(tmp_path / "it's my work", create=True)
+    cli._closing_words(store)
+    lines = [shlex.split(line) for line in capsys.readouterr().out.splitlines()[1:]]
+    assert [Path(line[0]).name[:6] for line in lines] == ["dragon"] * 4 + ["python"]
+    assert all(Path(line[0]).exists() or shutil.which(line[0]) for line in lines)
+    assert all(line[2:4] == ["--workdir", str(store.path)] for line in lines[:4])
+    assert repr(str(store.path / "release")) in lines[4][2]
+    compile(lines[4][2], "pasted", "exec")
 
 
 def test_ids_that_are_none(dragon, store):
