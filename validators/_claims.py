@@ -195,3 +195,45 @@ def wrong_kinds(text: str, kinds: Mapping[str, frozenset[str]]) -> tuple[int, li
             if kind not in known:
                 false.append(f"'{match.group()}': {name} is {' and '.join(sorted(known))}")
     return count, false
+
+
+_RUN_OF = re.compile(
+    r"\bloop `?(?P<first>\w+)`? (?:is|gets|becomes|runs) (?:(?:also|then|itself|run|executed) )?"
+    r"(?P<how>vectori[sz]ed|paralleli[sz]ed|in parallel|bound)\b"
+    r"|\b(?P<verb>vectori[sz]|paralleli[sz]|bind)\w* (?:the )?(?:\w+ )?loop `?(?P<second>\w+)`?",
+    re.IGNORECASE,
+)
+_RUNS: Final = {"v": "vectorize", "p": "parallel", "i": "parallel", "b": "bind"}
+_TAKEN = re.compile(r"out\.t\d+\.(vectorize|parallel|bind)\.loop(?:_\d+)?")
+
+
+def taken(facts: Mapping[str, Any]) -> dict[str, frozenset[str]]:
+    """The names of the loops that are vectorised, run in parallel, bound to threads, by the deed."""
+    found: dict[str, set[str]] = {deed: set() for deed in _RUNS.values()}
+    for path, value in facts.items():
+        if match := _TAKEN.fullmatch(path):
+            found[match.group(1)].add(str(value).lower())
+    found["parallel"] |= found["bind"]
+    return {deed: frozenset(names) for deed, names in found.items()}
+
+
+def wrong_loops(
+    text: str, loops: Iterable[str], runs: Mapping[str, frozenset[str]], prior: bool
+) -> tuple[int, list[str]]:
+    """Claims that a loop of M0 is vectorised, parallel or bound: how many, and those that no part of it bears out.
+
+    Parts of loop `i0` are called `i0_0`, and `i0_0_i1_0_fused` where they were fused. `prior`: clauses that name
+    graph A are left alone.
+    """
+    count, false = 0, []
+    for clause in _CLAUSE.split(text):
+        for match in _RUN_OF.finditer(clause):
+            name = (match.group("first") or match.group("second")).lower()
+            deed = _RUNS[(match.group("how") or match.group("verb"))[0].lower()]
+            denied = _denied(clause.lower(), match.start(), match.end())
+            if name not in loops or denied or (prior and _PRIOR.search(clause.lower())):
+                continue
+            count += 1
+            if not any(re.search(rf"(?:^|_){re.escape(name)}(?:_|$)", one) for one in runs[deed]):
+                false.append(f"'{match.group()}': {deed} takes no part of loop {name}")
+    return count, false

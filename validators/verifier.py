@@ -28,12 +28,12 @@ reference for whoever writes labels; each names the reason with which a label is
     that negates the word claims its absence. In analyses and effects the whole payload must bear the claim out,
     in a summary its own edit (where asking for a deed by an annotation counts as well). A clause of a refinement
     that names the prior schedule (`prior`, `graph A`, `supplied`, …) is tested on the deeds of graph A. Words that can
-    only be names (`i7`, `q`, `NT_matmul`) are known to the facts or the payload, and a loop that is called
-    spatial or a reduction is one. What follows `loop X` or `buffer X` in a sentence is of it: cited facts are of that
-    loop or buffer, products that make up its extent are its factors, `loop X of block Y` is a loop of Y; a
-    summary names loops, blocks and products of its own edit. Facts of `in.prior.…` stand in clauses that name
-    the prior schedule, facts of `out.…` in others (`false_claim`). So say nothing of what the schedule does not do,
-    or deny it.
+    only be names (`i7`, `q`, `NT_matmul`) are known to the facts or the payload; a loop that is called spatial or a
+    reduction is one; of a loop of M0 that is said to be vectorised, run in parallel or bound, a part is. What follows
+    `loop X` or `buffer X` in a sentence is of it: cited facts are of that loop or buffer, products that make up its
+    extent are its factors, `loop X of block Y` is a loop of Y; a summary names loops, blocks and products of its own
+    edit. Facts of `in.prior.…` stand in clauses that name the prior schedule, facts of `out.…` in others
+    (`false_claim`). So say nothing of what the schedule does not do, or deny it.
 8.  Nobody claims a measured gain: no speed-up, "faster", factor, percentage, time, rate, measurement, nor a gain
     band that is reached (`speedup_claimed`). An expectation ("should reduce loop overhead") is no such claim, nor is
     naming the requested gain band by citing it, in a sentence that says so (`request`, `ask`, `aim`).
@@ -102,6 +102,7 @@ class _Source:
     numbers: frozenset[Fraction]
     names: frozenset[str]
     kinds: Mapping[str, frozenset[str]]
+    runs: Mapping[str, frozenset[str]]
     subjects: _subjects.Subjects
     refining: bool
 
@@ -172,6 +173,7 @@ def _source(graph: Graph, facts: Sequence[Mapping[str, Any]], mode: str) -> _Sou
         frozenset(numbers),
         _claims.names(graph, facts),
         {name: frozenset(found) for name, found in kinds.items()},
+        _claims.taken(known),
         _subjects.subjects(known),
         mode == "refine",
     )
@@ -231,7 +233,11 @@ def _prose_node(place: str, text: str, scope: _claims.Scope, source: _Source, re
     except _arithmetic.BadArithmetic as error:
         report.object("arithmetic", place, str(error))
         return
-    for count, false in (_claims.claims(bare, scope), _claims.wrong_kinds(bare, source.kinds)):
+    for count, false in (
+        _claims.claims(bare, scope),
+        _claims.wrong_kinds(bare, source.kinds),
+        _claims.wrong_loops(bare, source.kinds, source.runs, source.refining),
+    ):
         report.claims += count
         for detail in false:
             report.object("false_claim", place, detail)

@@ -237,6 +237,9 @@ FAULTS: dict[str, list[str]] = {
         "Loop k of block compute is long.",
         "Loop k of the program is a spatial loop: k is a spatial one, the spatial loop k.",
         "The reduction loop i0 is long.",
+        "The reduction loop k is vectorised.",
+        "Loop k runs in parallel.",
+        "It vectorises the reduction loop k.",
         "It uses `cache_read` for it.",
         "It uses ComputeInline for it.",
         "Operands are саched.",
@@ -287,6 +290,7 @@ GOOD = [
     "Hiding memory latency is left to the processor.",
     "It keeps the processor's caches warm.",
     "Inlining is avoided, and caching is left out.",
+    "Loop i1 is vectorised, loop i0 runs in parallel.",
     "Here [in.block.nt_matmul.loop.k.extent=128] is more than 32, and 32 divides 128.",
 ]
 
