@@ -17,6 +17,9 @@ TokenKind = Literal["cite", "number", "operator", "compare", "open", "close", "w
 MAX_PROSE: Final = 4000
 """Characters of one node's prose at most."""
 
+MAX_VALUE: Final = 400
+"""Characters of a value that is cited at most, as long as a task description that is a fact may be."""
+
 ALLOWED: Final = frozenset("\n×÷−–—‘’“”→≤≥≠") | frozenset(chr(c) for c in range(0x20, 0x7F))
 """The characters that prose is written in: printable ASCII, the line break, and a few signs of the trade."""
 
@@ -152,7 +155,7 @@ def _citation(text: str, place: int) -> tuple[Token | None, int]:
             raise BadCitation(f"'[{inside}]' is not a citation: write [path=value] with a path of in.… or out.…")
         return Token("mark", "[", place), place + 1
     depth = 0
-    for end in range(match.end(), min(len(text), match.end() + 400)):
+    for end in range(match.end(), min(len(text), match.end() + MAX_VALUE + 1)):
         depth += {"[": 1, "]": -1}.get(text[end], 0)
         if depth < 0:
             return Token("cite", text[match.end() : end], place, None, match.group(1)), end + 1

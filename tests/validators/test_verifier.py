@@ -471,6 +471,18 @@ def test_hostile_prose_is_judged_soon(text: str, reason: str) -> None:
     assert time.monotonic() - start < 3
 
 
+@pytest.mark.parametrize(("length", "state"), [(400, "ok"), (401, "rejected")])
+def test_a_description_can_be_cited_whole(length: int, state: str) -> None:
+    words = ("a small product " * 40)[: length - 1] + "."
+    facts = [
+        {**f, "value": json.dumps(words), "text": words} if f["path"] == "in.task.description" else f
+        for f in FACTS["construct"]
+    ]
+    graph = say(f"The task says [in.task.description={words}] and no more.")
+    graph = replace(graph, evidence=tuple(replace(e, text=words) if "task" in e.cite else e for e in graph.evidence))
+    assert verify(tsel.render(graph).text, TASK["trace"], facts, "construct").state == state
+
+
 def test_a_payload_with_a_long_string_is_judged() -> None:
     label = LABELS["construct"].replace('],"a":["meta_schedule.parallel"]', f'],"a":["{"x" * 500}"]', 1)
     long = re.sub(r'(\{"k":"Annotate","i":\["[t.0-9]+",)[^\]]*\]', lambda m: f'{m[1]}"{"x" * 8192}"]', label, count=1)
