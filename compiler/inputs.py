@@ -6,10 +6,9 @@ indexes; an argument that divides, or whose name says that it scales, is positiv
 an element that a kernel forgets to write is seen.
 """
 
-from collections.abc import Iterator
 from typing import Any, Final
 
-from littledragon.compiler.features import children, constant, kind, loads, main, numpy_dtype, operator
+from littledragon.compiler.features import children, kind, loads, main, numpy_dtype, operator
 
 Json = dict[str, Any]
 Range = tuple[int, int]
@@ -26,16 +25,16 @@ def specs(module: Any, features: Json) -> list[Json]:
 
     low and high are the inclusive bounds of an index, null for other roles. Runs where TVM is imported.
     """
-    stores = list(_stores(main(module).body))
+    stores, variables = _visited(main(module).body)
     copies = _copies(stores)
     indices: dict[str, Range] = {}
     positive: set[str] = set()
     for store in stores:
-        for value in (*store.indices, store.value):
-            for load in loads(value):
-                for index, extent in zip(load.buffer.shape and load.indices, load.buffer.shape, strict=True):
-                    _index_ranges(index, (0, int(extent) - 1), copies, indices)
-            positive |= _positive(value, copies)
+        for access in (store, *(load for value in (*store.indices, store.value) for load in loads(value))):
+            # A scalar's one index is left out.
+            for index, extent in zip(access.buffer.shape and access.indices, access.buffer.shape, strict=True):
+                _index_ranges(index, (0, int(extent) - 1), copies, variables, indices)
+        positive |= _positive(store.value, copies)
     result = []
     for buffer in features["buffers"]:
         if buffer["role"] == "intermediate":
@@ -131,15 +130,24 @@ def _poison(shape: tuple[int, ...], dtype: Any) -> Any:
     return np.full(shape, True if dtype.kind == "b" else np.nan).astype(dtype)
 
 
-def _stores(body: Any) -> Iterator[Any]:
-    """Every `BufferStore` of a function's body."""
+def _visited(body: Any) -> tuple[list[Any], Any]:
+    """Every `BufferStore` of a function's body, and an analyzer that knows the ranges of its loops and blocks."""
     import tvm
 
-    found: list[Any] = []
-    tvm.tirx.stmt_functor.post_order_visit(
-        body, lambda node: found.append(node) if kind(node) == "BufferStore" else None
-    )
-    return iter(found)
+    stores: list[Any] = []
+    variables = tvm.arith.Analyzer()
+
+    def visit(node: Any) -> None:
+        if kind(node) == "BufferStore":
+            stores.append(node)
+        elif kind(node) == "For":
+            variables.bind(node.loop_var, tvm.ir.Range.from_min_extent(node.min, node.extent))
+        elif kind(node) == "SBlock":
+            for axis in node.iter_vars:
+                variables.bind(axis.var, axis.dom)
+
+    tvm.tirx.stmt_functor.post_order_visit(body, visit)
+    return stores, variables
 
 
 def _copies(stores: list[Any]) -> dict[str, str]:
@@ -166,10 +174,12 @@ def _uncast(expression: Any) -> Any:
     return expression
 
 
-def _index_ranges(expression: Any, bounds: Range, copies: dict[str, str], found: dict[str, Range]) -> None:
+def _index_ranges(
+    expression: Any, bounds: Range, copies: dict[str, str], variables: Any, found: dict[str, Range]
+) -> None:
     """Narrow what each loaded value in an index may be, so that the index stays inside `bounds`.
 
-    Sees through casts, added and multiplied constants, clips and division; a load elsewhere is free.
+    Sees through casts, clips, what is added, multiplied constants and division; a load elsewhere is free.
     """
     expression = _uncast(expression)
     name, (low, high) = kind(expression), bounds
@@ -182,26 +192,34 @@ def _index_ranges(expression: Any, bounds: Range, copies: dict[str, str], found:
         return
     if name in ("Select", "Call"):
         for child in children(expression)[-2:]:
-            _index_ranges(child, bounds, copies, found)
+            _index_ranges(child, bounds, copies, variables, found)
         return
     for inner, other, swapped in ((expression.a, expression.b, False), (expression.b, expression.a, True)):
-        value = constant(other)
-        if value is None:
+        least, most = _range(other, variables)
+        if least is None or most is None:
             continue
         if name in ("Min", "Max"):
             narrowed = bounds
-        elif name == "Add" or (name == "Sub" and not swapped):
-            shift = value if name == "Add" else -value
-            narrowed = (low - shift, high - shift)
+        elif name == "Add":
+            narrowed = (low - least, high - most)
         elif name == "Sub":
-            narrowed = (value - high, value - low)
-        elif name == "Mul" and value > 0:
-            narrowed = (-(-low // value), high // value)
-        elif name == "FloorDiv" and not swapped and value > 0:
-            narrowed = (low * value, high * value + value - 1)
+            narrowed = (most - high, least - low) if swapped else (low + most, high + least)
+        elif name == "Mul" and least == most > 0:
+            narrowed = (-(-low // least), high // least)
+        elif name == "FloorDiv" and not swapped and least == most > 0:
+            narrowed = (low * least, high * least + least - 1)
         else:
             continue
-        _index_ranges(inner, narrowed, copies, found)
+        _index_ranges(inner, narrowed, copies, variables, found)
+
+
+def _range(expression: Any, variables: Any) -> tuple[int | None, int | None]:
+    """The least and the largest value of an expression that loads nothing, where they are known."""
+    if any(True for _ in loads(expression)):
+        return None, None
+    bound = variables.const_int_bound(expression)
+    least, most = int(bound.min_value), int(bound.max_value)
+    return (least, most) if -(1 << 62) < least <= most < 1 << 62 else (None, None)
 
 
 def _held(bounds: Range, dtype: str) -> Range:

@@ -114,6 +114,29 @@ def test_an_index_into_two_tables_stays_inside_both() -> None:
     assert (specs[2]["low"], specs[2]["high"]) == (0, 19)
 
 
+def test_ranges_of_flat_tables_and_of_scattered_outputs() -> None:
+    from tvm import te
+    from tvm.script import from_source
+
+    def flat(a: Any, b: Any) -> Any:
+        return te.compute((8, 4), lambda i, j: a[b[i] * 4 + j], name="y")
+
+    index = compiled(flat, ((400,), "float32"), ((8,), "int32"))[1]
+    assert (index["role"], index["low"], index["high"]) == ("index", 0, 99)
+    module = from_source("""
+@I.ir_module
+class Module:
+    @T.prim_func(private=True, s_tir=True)
+    def main(x: T.Buffer((8,), "float32"), at: T.Buffer((8,), "int32"), y: T.Buffer((50,), "float32")):
+        for i in range(8):
+            with T.sblock("scatter"):
+                v_i = T.axis.spatial(8, i)
+                y[at[v_i]] = x[v_i]
+""")
+    index = inputs.specs(module, features(module))[1]
+    assert (index["role"], index["low"], index["high"]) == ("index", 0, 49)
+
+
 def test_a_range_holds_only_what_its_type_can() -> None:
     from tvm import te
 
