@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from littledragon.schemas.graph import Graph, Instruction
-from littledragon.schemas.tsel import _maps, _values
+from littledragon.schemas.tsel import _json, _maps, _values
 from littledragon.schemas.tsel._error import MAX_INSTRUCTIONS, MAX_OUTPUTS, MAX_TRACE, illegal
 from littledragon.schemas.tsel._primitives import ANNOTATION_RANGES, PRAGMAS, PRIMITIVES, Primitive, Slot
 from littledragon.schemas.tsel._tree import Leaf, array
@@ -68,8 +68,11 @@ def _structure(graph: Graph) -> None:
             raise illegal("edge", f"{edge.source} to {edge.target}", f"{edge.kind} joins {source} to {target}")
     if len(set(graph.edges)) != len(graph.edges):
         raise illegal("edge", "graph", "an edge that stands twice")
+    distinct: dict[str, str] = {}
     for member, value in graph.maps.items():
         _maps.check(value, member)
+        if (other := distinct.setdefault(_json.write(dict(sorted(value.items()))), member)) != member:
+            raise illegal("map", member, f"the same map as {other}")
     if sum(len(edit.instructions) for edit in graph.edits) > MAX_INSTRUCTIONS:
         raise illegal("size", "graph", f"more than {MAX_INSTRUCTIONS} instructions")
     for edit in graph.edits:
@@ -152,6 +155,8 @@ class _State:
             if isinstance(value, str) and _maps.REFERENCE.fullmatch(value):
                 return self._reference(value, "E", slot, place)
             if slot.type == "value":
+                if isinstance(value, list) and _refers(value):
+                    raise illegal("reference", place, f"{slot.name}: a list holds no references")
                 return _quoted(_values.mean(value, slot.plain, place))
         leaf = _typed(slot, value, place)
         return _quoted(leaf) if leaf[0] == "str" else leaf
@@ -238,6 +243,13 @@ def _list(slot: Slot, value: Any, place: str) -> list[Any]:
     if not isinstance(value, list) or len(value) > MAX_OUTPUTS:
         raise illegal("type", place, f"{slot.name} must be a list of at most {MAX_OUTPUTS}")
     return value
+
+
+def _refers(value: Any) -> bool:
+    """Whether a string in a list looks like a reference; one that is meant as it stands is spelled out."""
+    if isinstance(value, list):
+        return any(_refers(item) for item in value)
+    return isinstance(value, str) and _maps.REFERENCE.fullmatch(value) is not None
 
 
 def _quoted(leaf: Leaf) -> Leaf:

@@ -30,7 +30,6 @@ OPERATORS = {
 _SYMBOLS = {name: symbol for symbol, name in OPERATORS.items()}
 REFERENCE = re.compile(r"(t\d{1,6})\.(\d{1,5})\.(\d{1,5})")
 _VARIABLE = re.compile(r"[A-Za-z_]\w{0,63}", re.ASCII)
-_LET = re.compile(r"\$\d{1,4}")
 _DTYPES = ("int32", "int64")
 _MAX_NODES = 4096
 _MAX_DEPTH = 32
@@ -131,6 +130,7 @@ def check(value: Any, place: str) -> None:
         raise _refused(place, "an empty let and dtype int32 are left out")
     bits = 63 if value.get("dtype") == "int64" else 31
     known: dict[str, int] = {}
+    uses: dict[str, int] = {}
     count = 0
 
     def depth(item: Any) -> int:
@@ -143,6 +143,7 @@ def check(value: Any, place: str) -> None:
         if isinstance(item, str) and (item in variables or REFERENCE.fullmatch(item)):
             return 0
         if isinstance(item, str) and item in known:
+            uses[item] = uses.get(item, 0) + 1
             return known[item]
         if isinstance(item, list) and len(item) == 3 and isinstance(item[0], str) and item[0] in OPERATORS:
             if item[0] in ("//", "%", "/t", "%t") and item[2] == 0 and not isinstance(item[2], bool):
@@ -151,12 +152,14 @@ def check(value: Any, place: str) -> None:
         raise _refused(place, "an expression is an integer, a variable, a shared one before it, or [operator, a, b]")
 
     for name, item in lets.items():
-        if not _LET.fullmatch(name):
-            raise _refused(place, "shared expressions are called $0, $1, …")
+        if name != f"${len(known)}":
+            raise _refused(place, "shared expressions are called $0, $1, …, in this order")
         known[name] = depth(item)
     found = [depth(item) for item in outputs] + list(known.values())
     if max(found, default=0) > _MAX_DEPTH:
         raise _refused(place, f"an expression deeper than {_MAX_DEPTH}")
+    if any(uses.get(name, 0) < 2 for name in lets):
+        raise _refused(place, "an expression in let that stands less than twice")
 
 
 def write(value: Any, name: Callable[[str], str], version: str, place: str, indent: int | None) -> str:

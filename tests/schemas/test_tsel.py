@@ -100,6 +100,19 @@ def test_index_maps_stand_once_and_name_sampled_variables_by_reference() -> None
     assert "root_index" not in text
 
 
+def test_the_same_map_twice_is_refused() -> None:
+    trace = next(row["trace"] for row in sample() if "TransformLayout" in row["trace"])
+    text = tsel.encode(trace).text
+    maps = re.findall(r'(<map id="(m\d+)">(.*)</map>\n)', text)
+    line, name, value = maps[0]
+    again = f"m{len(maps)}"
+    twice = text.replace(line, f'{line}<map id="{again}">{value}</map>\n')
+    place = twice.rindex(f'{{"map":"{name}"}}')
+    twice = twice[:place] + f'{{"map":"{again}"}}' + twice[place + len(f'{{"map":"{name}"}}') :]
+    with pytest.raises(TselError, match=f"the same map as {name}"):
+        tsel.decode(twice)
+
+
 def test_an_index_variable_that_is_called_as_a_sampled_one_is_refused() -> None:
     trace = next(row["trace"] for row in sample() if "TransformLayout" in row["trace"])
     text = tsel.encode(trace).text
@@ -246,6 +259,11 @@ REFUSED = [
     ("</graph>", '<map id="m0">{"in":["i"],"out":[["//","i",0]]}</map></graph>', "map"),
     ("</graph>", '<map id="m0">{"in":["i"],"out":["$0"]}</map></graph>', "map"),
     ("</graph>", '<map id="m0">{"in":["i"],"let":{"$0":["+","$0",1]},"out":["$0"]}</map></graph>', "map"),
+    ("</graph>", '<map id="m0">{"in":["i"],"let":{"$0":3},"out":["i"]}</map></graph>', "map"),
+    ("</graph>", '<map id="m0">{"in":["i"],"let":{"$0":3},"out":["$0"]}</map></graph>', "map"),
+    ("</graph>", '<map id="m0">{"in":["i"],"let":{"$1":3},"out":["$1","$1"]}</map></graph>', "map"),
+    ("32],", '["t0.3.0"]],', "reference"),
+    ("32],", '[{"str":"t0.3.0"}]],', None),
     ('tvm="0.25.0.post1"', 'tvm="0.27.0"', "version"),
     ('version="tsel/1"', 'version="tsel/2"', "version"),
     ('notation="json"', 'notation="line"', "version"),
