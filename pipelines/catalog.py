@@ -176,7 +176,8 @@ def write(path: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="dragon-catalog-") as folder:
         built = Path(folder) / FILE
         try:
-            with duckdb.connect(str(built)) as connection:
+            # In the oldest layout, so that an older duckdb shell opens it too.
+            with duckdb.connect(str(built), config={"storage_compatibility_version": "v1.0.0"}) as connection:
                 connection.execute(f"begin; {'; '.join(statements(path))}; commit; checkpoint")
             data = built.read_bytes()
         except (duckdb.IOException, duckdb.FatalException, OSError) as error:

@@ -102,6 +102,12 @@ def test_views_and_columns_say_what_they_hold(lasting):
     assert "default schedule is not counted" in views["funnel"]
 
 
+def test_an_older_shell_opens_it(lasting):
+    """The number of the file's layout stands behind its magic bytes; 64 is that of DuckDB 1.0."""
+    head = (lasting.path / catalog.FILE).read_bytes()[8:20]
+    assert (head[:4], int.from_bytes(head[4:], "little")) == (b"DUCK", 64)
+
+
 def test_an_open_shell_sees_the_work_that_comes_after(store):
     catalog.write(store.path)
     with duckdb.connect(str(store.path / catalog.FILE), read_only=True) as shell:
