@@ -14,6 +14,7 @@ import numpy as np
 
 from littledragon.compiler import build, children, kernels, targets
 from littledragon.compiler.children import ChildError
+from littledragon.validators import scratch
 from littledragon.validators.device import BUILDERS, Checked, Device, GateFailed, Kernel, Workload, threads
 from littledragon.validators.locks import HostLock
 from littledragon.validators.numerics import Rounding, compare
@@ -177,7 +178,7 @@ class _References:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._folder: Path | None = None
         self._made: OrderedDict[str, tuple[Rounding, dict[int, list[str]]]] = OrderedDict()
 
     def get(
@@ -190,7 +191,7 @@ class _References:
         self, target: dict[str, Any], workload: Workload, cases: Sequence[int], seed: int, deadline_s: float
     ) -> tuple[dict[int, list[str]], Rounding]:
         if self._folder is None:
-            self._folder = tempfile.TemporaryDirectory(prefix="dragon-reference-")
+            self._folder = scratch.folder("dragon-references")
         key = f"{workload.key}-{seed}"
         rounding, made = self._made.get(key, (Rounding(), {}))
         missing = [case for case in cases if case not in made]
@@ -203,7 +204,7 @@ class _References:
                 specs=workload.specs,
                 cases=missing,
                 seed=seed,
-                out=f"{self._folder.name}/{key}",
+                out=f"{self._folder}/{key}",
             )
             rounding = Rounding.of(answer["rounding"])
             made = made | {int(case): paths for case, paths in answer["outputs"].items()}

@@ -1,0 +1,61 @@
+"""Folders of a process's own: kept while it lives, gone after it, however it ends."""
+
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from littledragon.validators import scratch
+
+BODY = (
+    "import sys, time; from littledragon.validators import scratch\n"
+    "path = scratch.folder('own'); (path / 'file').write_text('x'); print(path, flush=True); sys.stdin.read()\n"
+)
+
+
+@pytest.fixture(autouse=True)
+def _base(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
+
+def process() -> tuple["subprocess.Popen[str]", Path]:
+    started = subprocess.Popen(
+        [sys.executable, "-c", BODY], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+    )
+    assert started.stdout is not None
+    return started, Path(started.stdout.readline().strip())
+
+
+def test_a_folder_goes_with_its_process(tmp_path: Path) -> None:
+    started, path = process()
+    assert (path / "file").exists()
+    started.communicate(timeout=20)
+    assert started.returncode == 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_killed_process_s_folder_is_swept_and_a_living_one_s_is_not(tmp_path: Path) -> None:
+    killed, left = process()
+    living, kept = process()
+    killed.kill()
+    killed.wait()
+    assert left.exists()
+    mine = scratch.folder("own")
+    assert set(tmp_path.iterdir()) == {kept, mine}
+    assert (kept / "file").exists()
+    other = scratch.folder("other")
+    assert set(tmp_path.iterdir()) == {kept, mine, other}
+    living.communicate(timeout=20)
+
+
+def test_what_is_no_folder_of_ours_is_left_alone(tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    target.mkdir()
+    (tmp_path / "own-link").symlink_to(target)
+    (tmp_path / "own-file").write_text("x")
+    scratch.folder("own")
+    assert target.exists()
+    assert (tmp_path / "own-file").exists()

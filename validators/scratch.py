@@ -1,0 +1,48 @@
+"""Folders for a process's own files: gone when it ends, or, where it was killed, when the next one is made.
+
+A folder is locked as long as its process lives, and the kernel lets go of the lock however that process ends.
+"""
+
+import atexit
+import contextlib
+import fcntl
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+
+def folder(name: str) -> Path:
+    """A new, empty folder `<name>-…` for temporary files; those of the same name whose process is gone are removed.
+
+    Raises:
+        OSError: there is no room for it.
+    """
+    base = Path(tempfile.gettempdir())
+    for old in base.glob(f"{name}-*"):
+        _sweep(old)
+    hidden = Path(tempfile.mkdtemp(prefix=f".{name}-"))
+    fcntl.flock(_open(hidden), fcntl.LOCK_EX)  # the descriptor stays open as long as the process lives
+    made = hidden.rename(base / hidden.name[1:])  # only now may others find it
+    atexit.register(_remove, made, os.getpid())
+    return made
+
+
+def _remove(made: Path, owner: int) -> None:
+    if os.getpid() == owner:  # a fork that ends is not the end
+        shutil.rmtree(made, ignore_errors=True)
+
+
+def _sweep(old: Path) -> None:
+    with contextlib.suppress(OSError):
+        descriptor = _open(old)
+        try:
+            if os.fstat(descriptor).st_uid == os.getuid():
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(old, ignore_errors=True)
+        finally:
+            os.close(descriptor)
+
+
+def _open(path: Path) -> int:
+    return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
