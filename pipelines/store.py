@@ -9,6 +9,7 @@ import json
 import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -69,6 +70,8 @@ class Store:
             UserError: it is missing, of another format, or a directory that is something else.
         """
         path = Path(path).absolute()
+        if "\\" in str(path):
+            raise UserError(f"{path}: DuckDB reads no path with a backslash in it: choose another --workdir")
         head = path / "dragon.json"
         try:
             names = [entry.name for entry in path.iterdir()] if path.exists() else []
@@ -202,22 +205,28 @@ class Store:
 
     def outcomes(self, stage: str) -> dict[str, Outcome]:
         """How every unit of the stage ended. Of two files with the same unit, the later attempt counts."""
-        found: dict[str, Outcome] = {}
         with self._lock:
-            for path in self.files(stage):
-                for id, outcome in self._read_outcomes(path).items():
-                    if id not in found or found[id].attempt <= outcome.attempt:
-                        found[id] = outcome
+            while True:
+                try:
+                    return self._latest(self.files(stage))
+                except FileNotFoundError:
+                    continue  # compacted by the driver between listing and reading: the larger file has the unit
+
+    def _latest(self, files: Iterable[Path]) -> dict[str, Outcome]:
+        found: dict[str, Outcome] = {}
+        for path in files:
+            for id, outcome in self._read_outcomes(path).items():
+                if id not in found or found[id].attempt <= outcome.attempt:
+                    found[id] = outcome
         return found
 
     def _read_outcomes(self, path: Path) -> dict[str, Outcome]:
+        """Raises: UserError: a damaged file. FileNotFoundError: it is not there (any more)."""
         try:
             stamp = _stamp(path)
             if path in self._outcomes and self._outcomes[path][0] == stamp:
                 return self._outcomes[path][1]
             lines = shards.read(path, _OUTCOME_COLUMNS).column(OUTCOMES.name).to_pylist()
-        except FileNotFoundError:
-            return {}  # compacted by the driver between listing and reading; the larger file has the unit
         except KeyError:
             raise shards.damaged(path, "no outcomes") from None
         found = {}
@@ -327,14 +336,16 @@ class Store:
     def unnamed(self) -> Iterator[tuple[str, Path, list[str]]]:
         """Stage, file and ids of every unit that no manifest names; files left by a kill come with no ids."""
         for stage in STAGES:
-            named = self.manifest(stage)
+            manifest = self.manifest(stage)
+            named = set(manifest or ())
             for path in sorted((self.path / stage).rglob(".*.tmp*")):
                 yield stage, path, []
-            if named is not None:
-                for path in self.files(stage):
-                    ids = sorted(self._read_outcomes(path).keys() - set(named))
-                    if ids:
-                        yield stage, path, ids
+            for path in self.files(stage) if manifest is not None else ():
+                ids: list[str] = []
+                with suppress(FileNotFoundError):  # compacted by a driver meanwhile
+                    ids = sorted(self._read_outcomes(path).keys() - named)
+                if ids:
+                    yield stage, path, ids
         for path in sorted(self.path.glob(".*.tmp")):
             yield "", path, []
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from littledragon.pipelines import shards
+from littledragon.pipelines import catalog, shards
 from littledragon.pipelines.errors import UserError
 from littledragon.pipelines.stage import Result, Unit
 from littledragon.pipelines.store import Store
@@ -87,6 +87,26 @@ def test_a_directory_that_is_something_else_is_refused(tmp_path):
         Store.open(tmp_path, create=True)
     with pytest.raises(UserError, match="is a file"):
         Store.open(tmp_path / "thesis.tex", create=True)
+
+
+@pytest.mark.parametrize(
+    "name", ["**", "x=1", "outcomes=3", "new\nline", "{a,b};--", "q'uo\"te", "$v %20 ~", "über [!a]?"]
+)
+def test_any_name_of_a_directory_will_do(tmp_path, name):
+    store = Store.open(tmp_path / name / "work", create=True)
+    fill(store, 2)
+    catalog.write(store.path)
+    for _ in range(2):
+        assert names(store) == ["e000.0", "e000.1", "e001.0", "e001.1"]
+        answer = catalog.ask(store.path, "select count(*) as n from environments", timeout_s=30)
+        assert answer.to_pylist() == [{"n": 4}]
+        store.compact("search", at_least=1)
+
+
+def test_a_backslash_in_the_name_is_refused(tmp_path):
+    with pytest.raises(UserError, match="backslash"):
+        Store.open(tmp_path / "a\\b", create=True)
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_kill_while_the_directory_was_made_does_not_spoil_it(tmp_path):
@@ -360,6 +380,23 @@ def test_reading_goes_on_while_files_are_compacted(store):
     stop.set()
     thread.join()
     assert not wrong
+
+
+@pytest.mark.parametrize(
+    ("ask", "answer"), [(lambda s: s.complete("search"), 5), (lambda s: s.rows("environments"), 10)]
+)
+def test_what_is_compacted_between_listing_and_reading_is_not_lost(store, monkeypatch, ask, answer):
+    fill(store, 5)
+    reader = Store.open(store.path)
+    listed = reader.files
+
+    def files(stage):
+        found = listed(stage)
+        store.compact(stage, at_least=1)
+        return found
+
+    monkeypatch.setattr(reader, "files", files)
+    assert len(ask(reader)) == answer
 
 
 def test_gc_removes_what_no_manifest_names_and_nothing_else(store):
