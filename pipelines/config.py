@@ -99,8 +99,9 @@ def _build(values: dict[str, Any], path: Path) -> Config:
         problem = _problem(name, value)
         if problem:
             raise UserError(f"{path}: {name}: {problem}")
-    values = {name: tuple(v) if isinstance(v, list) else v for name, v in values.items()}
-    return Config(**values)
+    # One value has one spelling, since units are named by it: 10 and 10.0 are the same time.
+    kinds = {name: type(field.default) for name, field in fields.items()}
+    return Config(**{name: kinds[name](v) if kinds[name] in (float, tuple) else v for name, v in values.items()})
 
 
 _CHOICES = {"target": ("llvm", "cuda"), "device": ("real", "simulated"), "teacher": ("facts", "openai")}

@@ -1,5 +1,6 @@
 """Presets and settings: what is accepted, what is refused with one line that says what to do."""
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,11 @@ from littledragon.pipelines.errors import UserError
 
 @pytest.mark.parametrize("preset", sorted(path.stem for path in PRESETS.glob("*.yaml")))
 def test_every_preset_loads(preset):
-    assert load(preset).preset == preset
+    config = load(preset)
+    assert config.preset == preset
+    for field in dataclasses.fields(Config):
+        if isinstance(field.default, float):
+            assert type(getattr(config, field.name)) is float, field.name
 
 
 def test_presets_grow():
@@ -26,6 +31,7 @@ def test_a_file_lies_over_the_preset_and_options_over_the_file(tmp_path):
     config = load("smoke", file, seed=9, limit=None)
     assert (config.rounds, config.seed, config.families, config.repeat_ms) == (3, 9, ("gemm",), 7.0)
     assert config.population == load("smoke").population
+    assert type(config.repeat_ms) is float, "7 and 7.0 name the same units"
     file.write_text("# nothing yet\n")
     assert load("smoke", file) == load("smoke")
 
