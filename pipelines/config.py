@@ -100,8 +100,13 @@ def _build(values: dict[str, Any], path: Path) -> Config:
         if problem:
             raise UserError(f"{path}: {name}: {problem}")
     # One value has one spelling, since units are named by it: 10 and 10.0 are the same time.
-    kinds = {name: type(field.default) for name, field in fields.items()}
-    return Config(**{name: kinds[name](v) if kinds[name] in (float, tuple) else v for name, v in values.items()})
+    return Config(**{name: _spelled(fields[name].default, value) for name, value in values.items()})
+
+
+def _spelled(default: Any, value: Any) -> Any:
+    if isinstance(default, float):
+        return float(value)
+    return tuple(value) if isinstance(default, tuple) else value
 
 
 _CHOICES = {"target": ("llvm", "cuda"), "device": ("real", "simulated"), "teacher": ("facts", "openai")}
