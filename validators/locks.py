@@ -7,17 +7,23 @@ turnstile, and later comers queue behind it: neither readers nor writers starve.
 import contextlib
 import fcntl
 import os
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
+
+LOCKS: Final = Path("/tmp/littledragon-locks")
+"""The same for every process, whatever its TMPDIR and its user: the device is one."""
 
 
 class HostLock:
-    """A fair reader-writer lock of all processes of this user on this host. Not reentrant."""
+    """A fair reader-writer lock of all processes of this host. Not reentrant."""
 
-    def __init__(self, name: str, folder: Path | None = None) -> None:
-        self._folder = folder or _folder()
+    def __init__(self, name: str, folder: Path = LOCKS) -> None:
+        self._folder = folder
         self._name = name
+        if not folder.exists():
+            folder.mkdir(exist_ok=True)
+            folder.chmod(0o1777)  # other users lock here too
 
     @contextlib.contextmanager
     def shared(self) -> Iterator[None]:
@@ -41,25 +47,14 @@ class HostLock:
 
     @contextlib.contextmanager
     def _open(self, kind: str) -> Iterator[int]:
-        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-        descriptor = os.open(self._folder / f"{self._name}.{kind}", flags, 0o600)
+        path, flags = self._folder / f"{self._name}.{kind}", os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
+        try:
+            descriptor = os.open(path, flags)
+        except FileNotFoundError:
+            descriptor = os.open(path, flags | os.O_CREAT, 0o666)
+            with contextlib.suppress(PermissionError):  # somebody else was quicker, and sees to it
+                os.fchmod(descriptor, 0o666)
         try:
             yield descriptor
         finally:
             os.close(descriptor)
-
-
-def _folder() -> Path:
-    """This user's folder of locks, made where it is missing.
-
-    Raises:
-        PermissionError: the folder belongs to someone else.
-    """
-    base = Path(os.environ.get("XDG_RUNTIME_DIR") or "/nonexistent")
-    if not (base.is_dir() and os.access(base, os.W_OK)):
-        base = Path(tempfile.gettempdir())
-    folder = base / f"littledragon-{os.getuid()}"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    if folder.is_symlink() or folder.stat().st_uid != os.getuid():
-        raise PermissionError(f"{folder}: belongs to another user: remove it, or set TMPDIR")
-    return folder
