@@ -11,7 +11,6 @@ import json
 import math
 import statistics
 import sys
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -29,6 +28,7 @@ from littledragon.pipelines.show import clean, find
 from littledragon.pipelines.store import Store
 from littledragon.schemas.gates import OK
 from littledragon.validators import device as devices
+from littledragon.validators import scratch
 from littledragon.validators.device import Device, GateFailed, Kernel
 from littledragon.validators.stability import noise_band
 
@@ -216,11 +216,11 @@ def _from_release(folder: Path, id: str) -> Claim:
 def _try(trials: Sequence[Trial], claim: Claim, target: Row, device: Device, config: Config) -> None:
     """Build, check and time every trial; what fails keeps its gate and reason."""
     workload = devices.Workload(claim.module, claim.specs)
-    with tempfile.TemporaryDirectory(prefix="dragon-replay-") as folder, _steps() as say:
+    with scratch.temporary("replay") as folder, _steps() as say:
         for trial in trials:
             say(f"building and checking {trial.name}")
             with device.shared():
-                _build_and_check(trial, workload, target, device, config, Path(folder))
+                _build_and_check(trial, workload, target, device, config, folder)
         alive = [trial for trial in trials if trial.gate == OK]
         for process in range(PROCESSES):
             say(f"timing in fresh process {process + 1} of {PROCESSES}")

@@ -6,7 +6,6 @@ again. A candidate that fails a gate is a row, never an error.
 
 import json
 import statistics
-import tempfile
 from collections import defaultdict
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -23,6 +22,7 @@ from littledragon.pipelines.store import Store
 from littledragon.schemas.gates import OK, State
 from littledragon.schemas.ids import content_id, digest
 from littledragon.validators import device as devices
+from littledragon.validators import scratch
 from littledragon.validators.device import Device, GateFailed, Kernel
 
 NAME = "search"
@@ -210,14 +210,14 @@ def work(payload: Payload, config: Config) -> Result:
     except ChildError as error:
         return Result(state="failed", reason=error.kind, detail=f"proposing: {error.detail}")
     found = len([trial for trial in trials if trial.row["source"] != "default"])
-    with tempfile.TemporaryDirectory(prefix="dragon-search-") as folder:
+    with scratch.temporary("search") as folder:
         for trial in trials:
             with device.shared():
                 _admit(trial, payload, config)
 
         def prepare(trial: Trial) -> None:
             with device.shared():
-                _build_and_check(trial, payload, config, device, Path(folder))
+                _build_and_check(trial, payload, config, device, folder)
 
         with ThreadPoolExecutor(devices.BUILDERS) as pool:
             list(pool.map(prepare, trials))

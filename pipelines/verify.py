@@ -8,7 +8,6 @@ import json
 import math
 import os
 import statistics
-import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -24,6 +23,7 @@ from littledragon.pipelines.stage import Payload, Result, Unit
 from littledragon.pipelines.store import Store
 from littledragon.schemas.gates import OK
 from littledragon.validators import device as devices
+from littledragon.validators import scratch
 from littledragon.validators.device import Device, GateFailed, Kernel
 from littledragon.validators.stability import launch_bound, margin, noise_band
 
@@ -138,11 +138,11 @@ def work(payload: Payload, config: Config) -> Result:
     )
     subjects = [Subject(_row(payload, chosen)) for chosen in payload["chosen"]]
     empty_us = None
-    with tempfile.TemporaryDirectory(prefix="dragon-verify-") as folder:
+    with scratch.temporary("verify") as folder:
 
         def prepare(subject: Subject, chosen: dict[str, Any]) -> None:
             with device.shared():
-                _build_and_check(subject, chosen["trace"], payload, config, device, Path(folder))
+                _build_and_check(subject, chosen["trace"], payload, config, device, folder)
 
         with ThreadPoolExecutor(devices.BUILDERS) as pool:
             list(pool.map(prepare, subjects, payload["chosen"]))
@@ -152,7 +152,7 @@ def work(payload: Payload, config: Config) -> Result:
             _time([one for one in subjects if _noisy(one, config)], payload, config, device, 2 * config.repeat_ms)
             with device.exclusive():
                 try:
-                    empty_us = device.time_empty(Path(folder), config.repeat_ms)
+                    empty_us = device.time_empty(folder, config.repeat_ms)
                 except GateFailed as failed:
                     return Result(state="failed", reason=failed.gate, detail=f"empty kernel: {failed.reason}")
         for subject in subjects:

@@ -3,7 +3,6 @@
 import contextlib
 import itertools
 import queue
-import tempfile
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -89,7 +88,7 @@ class RealDevice(Device):
         worst, slowest = 0.0, 0.0
         dtypes = [workload.specs[position]["dtype"] for position in kernels.outputs(workload.specs)]
         for case in cases:
-            with tempfile.TemporaryDirectory(prefix="dragon-check-") as folder:
+            with scratch.temporary("check") as folder:
                 try:
                     ran = child.call(
                         "littledragon.compiler.kernels:run",

@@ -6,9 +6,11 @@ A folder is locked as long as its process lives, and the kernel lets go of the l
 import atexit
 import contextlib
 import fcntl
+import functools
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 
@@ -26,6 +28,18 @@ def folder(name: str) -> Path:
     made = hidden.rename(base / hidden.name[1:])  # only now may others find it
     atexit.register(_remove, made, os.getpid())
     return made
+
+
+@contextlib.contextmanager
+def temporary(name: str) -> Iterator[Path]:
+    """A folder within this process's own, removed at the end of the block, or with the process if that is killed."""
+    with tempfile.TemporaryDirectory(prefix=f"{name}-", dir=_own(os.getpid())) as made:
+        yield Path(made)
+
+
+@functools.cache
+def _own(owner: int) -> Path:
+    return folder("dragon-scratch")
 
 
 def _remove(made: Path, owner: int) -> None:

@@ -59,3 +59,11 @@ def test_what_is_no_folder_of_ours_is_left_alone(tmp_path: Path) -> None:
     scratch.folder("own")
     assert target.exists()
     assert (tmp_path / "own-file").exists()
+
+
+def test_a_block_s_folder_goes_with_the_block() -> None:
+    with scratch.temporary("search") as folder:
+        (folder / "kernel").write_text("x")
+        assert folder.parent.name.startswith("dragon-scratch-")
+    assert not folder.exists()
+    assert folder.parent.exists()
