@@ -3,7 +3,6 @@
 import ctypes.util
 import functools
 import platform
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -35,20 +34,6 @@ def target(name: str) -> dict[str, Any]:
             "thread_warp_size": 32,
         }
     raise ValueError(f"unknown target '{name}': choose llvm or cuda")
-
-
-def describe(name: str) -> str:
-    """The compiler environment h as the prompt words it: target, limits and TVM version, never a latency."""
-    chosen = target(name)
-    tvm = f"Apache TVM {version('apache-tvm')}"
-    if name == "llvm":
-        processor = f"mcpu {chosen['mcpu']}" if "mcpu" in chosen else f"a generic {platform.machine()} CPU"
-        return f"{tvm}, target llvm ({processor}), {chosen['num-cores']} cores."
-    return (
-        f"{tvm}, target cuda ({chosen['arch']}), at most {chosen['max_threads_per_block']} threads and "
-        f"{chosen['max_shared_memory_per_block']} bytes of shared memory per block, "
-        f"warps of {chosen['thread_warp_size']} threads."
-    )
 
 
 def require_device(name: str) -> None:

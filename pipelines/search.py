@@ -40,7 +40,7 @@ Row = dict[str, Any]
 
 
 def params(config: Config) -> dict[str, Any]:
-    """The settings that decide what is proposed and how it is timed; deadlines are not among them."""
+    """The settings that decide what is proposed, how it is timed, and what is too late."""
     return {
         "target": config.target,
         "device": config.device,
@@ -48,6 +48,8 @@ def params(config: Config) -> dict[str, Any]:
         "population": config.population,
         "candidates_per_round": config.candidates_per_round,
         "repeat_ms": config.repeat_ms,
+        "build_deadline_s": config.build_deadline_s,
+        "run_deadline_s": config.run_deadline_s,
     }
 
 

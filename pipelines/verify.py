@@ -47,6 +47,8 @@ def params(config: Config) -> dict[str, Any]:
         "margin_floor": config.margin_floor,
         "stable_band": config.stable_band,
         "repeat_ms": config.repeat_ms,
+        "build_deadline_s": config.build_deadline_s,
+        "run_deadline_s": config.run_deadline_s,
         "cases": len(CASES),
     }
 

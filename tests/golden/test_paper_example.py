@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from littledragon.compiler import children, targets
+from littledragon.compiler import children
 from littledragon.pipelines.show import draw
 from littledragon.release import prompts
 from littledragon.schemas import tsel
@@ -102,7 +102,7 @@ def test_the_prompt_shows_the_program_and_not_the_schedule(workload: dict[str, A
         description=workload["description"],
         script=workload["script"],
         features=workload["features"],
-        environment=targets.describe("llvm"),
+        environment=prompts.environment({"target": json.dumps(TARGET), "tvm": "0.25.0.post1"}),
     )
     text = "\n".join(message["content"] for message in prompts.construction(task))
     assert workload["script"].strip() in text

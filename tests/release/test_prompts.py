@@ -66,9 +66,11 @@ def test_the_records_hold_what_the_student_may_see_and_nothing_else() -> None:
 
 @pytest.mark.parametrize("name", ["llvm", "cuda"])
 def test_the_environment_in_words(name: str) -> None:
-    """It comes from what is stored of the measurements, and says what `compiler.targets` says of such a machine."""
+    """It comes from what is stored of the measurements."""
     row = environment(targets.target(name), "real", {"repeat_ms": 20.0})
-    assert prompts.environment(row) == targets.describe(name).replace("a generic x86_64 CPU", "a generic CPU")
+    words = prompts.environment(row)
+    assert words.startswith("Apache TVM 0.25.0.post1, target ")
+    assert {"llvm": "2 cores", "cuda": "sm_90"}[name] in words
     other = {**row, "tvm": "9.9", "target": '{"kind":"llvm","num-cores":64}'}
     assert prompts.environment(other) == "Apache TVM 9.9, target llvm (a generic CPU), 64 cores."
     assert row["processor"] not in prompts.environment(row)
