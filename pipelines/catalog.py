@@ -8,6 +8,7 @@ moved, any `dragon status` or `dragon query` on it writes the catalog anew.
 
 import re
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -23,6 +24,10 @@ from littledragon.schemas.tables import BOOL, BY_NAME, ENVIRONMENTS, FLOAT, INT,
 COLUMNS_FILE = "columns.parquet"
 """A file without rows in each stage's directory. Read first, it gives the views their columns and types."""
 FILE = "catalog.duckdb"
+MOST_ROWS = 1_000_000
+MOST_BYTES = 256 << 20
+"""No answer of `ask` has more rows, or is larger in memory."""
+BATCH_ROWS = 2048
 
 _SQL_TYPES = {STRING: "VARCHAR", INT: "BIGINT", FLOAT: "DOUBLE", BOOL: "BOOLEAN"}
 _STAGES = tuple(dict.fromkeys(table.stage for table in TABLES if table is not OUTCOMES))
@@ -200,31 +205,56 @@ def fetch(connection: Any, query: str, parameters: dict[str, Any] | None = None)
         raise
 
 
-def ask(path: Path, query: str, *, timeout_s: float) -> pa.Table:
-    """Ask the catalog of the work directory one question, read-only and with no other file in reach.
+def ask(path: Path, query: str, *, timeout_s: float, file: Path | None = None) -> pa.Table:
+    """Ask the catalog of the work directory (or `file`, a catalog of it) one question, with no other file in reach.
 
     Raises:
-        UserError: the query is wrong, is more than one SELECT, or takes longer than `timeout_s`.
+        UserError: the query is wrong, is more than one SELECT, takes longer than `timeout_s`, or its answer is large.
     """
     import duckdb
 
-    with duckdb.connect(str(path / FILE), read_only=True) as connection:
-        _confine(connection, path)
-        try:
+    try:
+        with duckdb.connect(str(file or path / FILE), read_only=True) as connection:
+            _confine(connection, path)
             parsed = connection.extract_statements(query)
             if len(parsed) != 1 or parsed[0].type != duckdb.StatementType.SELECT:
                 raise UserError("query: give one SELECT (or DESCRIBE, SHOW TABLES, SUMMARIZE)")
             # In a thread of its own: while a query runs, DuckDB may not look for signals at all.
+            stop = threading.Event()
             with ThreadPoolExecutor(1) as pool:
-                answer = pool.submit(fetch, connection, query)
+                answer = pool.submit(_fetch_bounded, connection, query, stop)
                 try:
                     return answer.result(timeout=timeout_s)
                 except TimeoutError:
-                    raise UserError(f"query: stopped after {timeout_s:g} s: narrow it, or give --timeout") from None
+                    raise too_late(timeout_s) from None
                 finally:
+                    stop.set()
                     connection.interrupt()
-        except duckdb.Error as error:
-            raise UserError(f"query: {' '.join(str(error).split())[:300]}") from None
+    except duckdb.Error as error:
+        raise UserError(f"query: {' '.join(str(error).split())[:300]}") from None
+
+
+def too_late(timeout_s: float) -> UserError:
+    """The line for a query that did not end in time."""
+    return UserError(f"query: stopped after {timeout_s:g} s: narrow it, or give --timeout")
+
+
+def _fetch_bounded(connection: Any, query: str, stop: threading.Event) -> pa.Table:
+    """The answer as it is computed, batch by batch, so that a large one is refused before it fills the memory."""
+    batches: list[pa.RecordBatch] = []
+    rows = size = 0
+    with connection.sql(query).to_arrow_reader(BATCH_ROWS) as reader:
+        for batch in reader:
+            rows, size = rows + batch.num_rows, size + batch.nbytes
+            if rows > MOST_ROWS or size > MOST_BYTES:
+                raise UserError(
+                    f"query: the answer has more than {MOST_ROWS:,} rows or {MOST_BYTES >> 20} MiB: add a limit, "
+                    f"aggregate, or open {FILE} in the duckdb shell, which writes files of any size"
+                )
+            if stop.is_set():
+                break
+            batches.append(batch)
+        return pa.Table.from_batches(batches, reader.schema)
 
 
 def _confine(connection: Any, path: Path) -> None:

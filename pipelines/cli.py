@@ -9,6 +9,7 @@ import shlex
 import shutil
 import sys
 import threading
+import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -67,6 +68,13 @@ def _options(*options: Callable[[_Command], _Command]) -> Callable[[_Command], _
 class _Commands(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)  # in the order of the work, not of the alphabet
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:  # the reader has seen enough; click would call it a failure
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 0
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
@@ -136,8 +144,15 @@ def query(sql: str, workdir: Path, format: Any, timeout: float) -> None:
     with busy("asking"):
         store.verify(sql)
         _refresh_catalog(store)
+        ends = time.monotonic() + timeout
         answer = catalog.ask(store.path, sql, timeout_s=timeout)
-    click.echo(render(answer, format))
+    for piece in render(answer, format):
+        if time.monotonic() > ends:
+            raise catalog.too_late(timeout)
+        since = time.monotonic()
+        click.echo(piece, nl=False)
+        ends += time.monotonic() - since  # a reader may take its time
+    click.echo()
 
 
 @dragon.command()
@@ -348,9 +363,6 @@ def call(arguments: Sequence[str]) -> int:
     except (KeyboardInterrupt, click.Abort):
         code = TERMINATED if _terminated.is_set() else INTERRUPTED
         return _fail("stopped: what is finished is kept; run the same command again to go on", code)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
     except Exception as error:
         from littledragon.pipelines.files import disk_error, is_disk_error
 

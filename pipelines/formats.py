@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import math
+from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from typing import Any, Literal
 
@@ -14,27 +15,63 @@ CELL = 60
 """A cell of the table for eyes is cut at so many characters."""
 
 
-def render(table: pa.Table, format: Format) -> str:
-    """The whole answer, without a line end after it. Nested values are JSON in a cell."""
-    rows = [[_plain(value) for value in row.values()] for row in _rows(table)]
-    names = list(table.column_names)
+BATCH_ROWS = 1000
+
+
+def render(table: pa.Table, format: Format) -> Iterator[str]:
+    """The whole answer in pieces, without a line end after it. Nested values are JSON in a cell.
+
+    Columns of one name are told apart as DuckDB does: a, a_1.
+    """
+    names = _unique(table.column_names)
     if format == "json":
-        lines = (json.dumps(dict(zip(names, row, strict=True)), ensure_ascii=False) for row in rows)
-        return "[" + ",\n ".join(lines) + "]"
-    cells = [["" if value is None else _cell(value) for value in row] for row in rows]
-    if format == "csv":
-        out = io.StringIO()
-        writer = csv.writer(out, lineterminator="\n")
-        writer.writerows([names, *cells])
-        return out.getvalue().rstrip("\n")
-    return _table(names, cells, [_is_number(field.type) for field in table.schema])
+        yield from _json(table, names)
+    elif format == "csv":
+        yield from _csv(table, names)
+    else:
+        yield from _table(table, names)
 
 
-def _rows(table: pa.Table) -> list[dict[str, Any]]:
-    # Two columns may have one name in SQL; dicts would lose one.
-    renamed = table.rename_columns([str(place) for place in range(table.num_columns)])
-    found: list[dict[str, Any]] = renamed.to_pylist()
+def _unique(names: Sequence[str]) -> list[str]:
+    found: list[str] = []
+    for name in names:
+        new, number = name, 0
+        while new in found or (number and new in names):
+            number += 1
+            new = f"{name}_{number}"
+        found.append(new)
     return found
+
+
+def _batches(table: pa.Table) -> Iterator[list[list[Any]]]:
+    """JSON values, a list for each row, some rows at a time. By place, as dicts would lose columns of one name."""
+    for batch in table.to_batches(max_chunksize=BATCH_ROWS):
+        columns = [[_plain(value) for value in column.to_pylist()] for column in batch.columns]
+        yield [list(row) for row in zip(*columns, strict=True)]
+
+
+def _json(table: pa.Table, names: list[str]) -> Iterator[str]:
+    before = "["
+    for rows in _batches(table):
+        lines = (json.dumps(dict(zip(names, row, strict=True)), ensure_ascii=False) for row in rows)
+        yield before + ",\n ".join(lines)
+        before = ",\n "
+    yield "[]" if before == "[" else "]"
+
+
+def _csv(table: pa.Table, names: list[str]) -> Iterator[str]:
+    held = [names]
+    before = ""
+    for rows in _batches(table):
+        yield before + _csv_lines(held)
+        held, before = [[_cell(value) for value in row] for row in rows], "\n"
+    yield before + _csv_lines(held)
+
+
+def _csv_lines(rows: list[list[str]]) -> str:
+    out = io.StringIO()
+    csv.writer(out, lineterminator="\n").writerows(rows)
+    return out.getvalue().removesuffix("\n")
 
 
 def _plain(value: Any) -> Any:
@@ -51,6 +88,8 @@ def _plain(value: Any) -> Any:
 
 
 def _cell(value: Any) -> str:
+    if value is None:
+        return ""
     if isinstance(value, dict | list):
         return json.dumps(value, ensure_ascii=False)
     return str(value).lower() if isinstance(value, bool) else str(value)
@@ -60,19 +99,30 @@ def _is_number(kind: pa.DataType) -> bool:
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
 
 
-def _table(names: list[str], cells: list[list[str]], right: list[bool]) -> str:
-    lines = [[_visible(cell) for cell in row] for row in [names, *cells]]
-    widths = [max(len(row[place]) for row in lines) for place in range(len(names))]
+def _table(table: pa.Table, names: list[str]) -> Iterator[str]:
+    """Twice over the rows, for the widths and for the lines, so that they need not all be text at once."""
+    right = [_is_number(field.type) for field in table.schema]
+    head = [_visible(name) for name in names]
+    widths = [len(name) for name in head]
+    for rows in _visible_batches(table):
+        widths = [max(wide, *map(len, column)) for wide, column in zip(widths, zip(*rows, strict=True), strict=True)]
 
     def line(row: list[str]) -> str:
         padded = (
             cell.rjust(width) if number else cell.ljust(width)
             for cell, width, number in zip(row, widths, right, strict=True)
         )
-        return "  ".join(padded).rstrip()
+        return "  ".join(padded).rstrip() + "\n"
 
-    ruler = "  ".join("─" * width for width in widths)
-    return "\n".join([line(lines[0]), ruler, *(line(row) for row in lines[1:]), f"({len(cells)} rows)"])
+    yield line(head) + "  ".join("─" * width for width in widths) + "\n"
+    for rows in _visible_batches(table):
+        yield "".join(map(line, rows))
+    yield f"({table.num_rows} rows)"
+
+
+def _visible_batches(table: pa.Table) -> Iterator[list[list[str]]]:
+    for rows in _batches(table):
+        yield [[_visible(_cell(value)) for value in row] for row in rows]
 
 
 def _visible(text: str) -> str:

@@ -1,5 +1,6 @@
 """The catalog: the same answers as the store's, from a file that the duckdb shell opens; and the funnel's numbers."""
 
+import resource
 import shutil
 from pathlib import Path
 
@@ -164,6 +165,18 @@ def test_a_wrong_or_wandering_query_is_one_line(lasting, query, said):
 def test_a_query_that_takes_too_long_is_stopped(lasting):
     with pytest.raises(UserError, match=r"stopped after 0.3 s"):
         catalog.ask(lasting.path, "select sum(range) from range(1000000000000)", timeout_s=0.3)
+
+
+@pytest.mark.parametrize("query", ["from range(30000000000)", "select repeat('x', 20000) from range(1000000)"])
+def test_a_large_answer_is_refused_while_it_is_small(lasting, query):
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(UserError, match=r"more than 1,000,000 rows or 256 MiB: add a limit"):
+        catalog.ask(lasting.path, query, timeout_s=60)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 2 << 20  # KiB
+
+
+def test_the_largest_answer_is_whole(lasting):
+    assert catalog.ask(lasting.path, f"from range({catalog.MOST_ROWS})", timeout_s=60).num_rows == catalog.MOST_ROWS
 
 
 def test_the_tables_behind_a_query_are_known():

@@ -144,6 +144,27 @@ def test_queries_without_rows_and_with_one_name_twice(dragon, store):
     assert "(0 rows)" in dragon("query", "from funnel", "--workdir", store.path)[1]
     _, out, _ = dragon("query", "select 1 as a, 'two' as a, 'nan'::double as b", "--workdir", store.path)
     assert out.splitlines()[2].split()[:2] == ["1", "two"]
+    assert out.splitlines()[0].split() == ["a", "a_1", "b"]
+    twice = "select 1 as a, 2 as a_1, 3 as a, {'x': 4} as a"
+    _, out, _ = dragon("query", twice, "--format", "json", "--workdir", store.path)
+    assert json.loads(out) == [{"a": 1, "a_1": 2, "a_2": 3, "a_3": {"x": 4}}]
+
+
+@pytest.mark.parametrize("format", ["table", "csv", "json"])
+def test_an_answer_of_many_rows_is_whole(dragon, store, format):
+    code, out, _ = dragon("query", "from range(2500)", "--format", format, "--workdir", store.path)
+    lines = out.splitlines()
+    assert code == 0
+    if format == "json":
+        assert [row["range"] for row in json.loads(out)] == list(range(2500))
+    else:
+        rows = lines[2:-1] if format == "table" else lines[1:]
+        assert list(map(int, rows)) == list(range(2500))
+
+
+def test_the_deadline_of_a_query_covers_printing(dragon, store):
+    code, _, err = dragon("query", "from range(1000000)", "--timeout", "0.5", "--workdir", store.path)
+    assert (code, err) == (2, "error: query: stopped after 0.5 s: narrow it, or give --timeout\n")
 
 
 def test_a_wrong_query_is_one_line(dragon, store):
@@ -214,8 +235,9 @@ def test_an_own_fault_is_one_line_too(dragon, store, monkeypatch):
         cli.call(["status", "--workdir", str(store.path)])
 
 
-def test_a_reader_that_goes_away(store):
-    ask = [*HERE, "query", "from range(100000)", "--workdir", str(store.path)]
+@pytest.mark.parametrize("format", ["table", "csv", "json"])
+def test_a_reader_that_goes_away(store, format):
+    ask = [*HERE, "query", "from range(100000)", "--format", format, "--workdir", str(store.path)]
     process = subprocess.Popen(ask, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     process.stdout.readline()
     process.stdout.close()
