@@ -1,5 +1,7 @@
 """The client against a real HTTP server on the loopback interface that misbehaves in every way it knows."""
 
+import contextlib
+import gzip
 import itertools
 import json
 import time
@@ -46,10 +48,81 @@ def test_an_echo_of_the_key_is_blotted_out(endpoint: Any, monkeypatch: pytest.Mo
     assert asked[0]["key"] == "Bearer sk-0123456789abcdef"
 
 
-def test_a_key_that_is_a_word_is_no_secret(endpoint: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OPENAI_API_KEY", "EMPTY")
-    with endpoint.serve(lambda handler, _: endpoint.good(handler, "EMPTY")) as (url, _):
-        assert ask(url).text == "EMPTY"
+@pytest.mark.parametrize("key", ["EMPTY", "none", "x"])
+def test_a_key_that_is_a_word_is_no_secret(endpoint: Any, monkeypatch: pytest.MonkeyPatch, key: str) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", key)
+    with endpoint.serve(lambda handler, _: endpoint.good(handler, key)) as (url, _):
+        assert ask(url).text == key
+
+
+ESCAPED = "".join(f"\\u{ord(c):04X}" for c in "sesame")
+
+
+@pytest.mark.parametrize("shown", ["sesame", ESCAPED, ESCAPED.replace("\\u00", "\\x"), "s\\u0065same"])
+@pytest.mark.parametrize("place", ["reply", "refusal", "error", "body", "cut", "retried"])
+def test_no_echo_of_a_short_key_is_told(endpoint: Any, monkeypatch: pytest.MonkeyPatch, shown: str, place: str) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sesame\n")
+    error = json.dumps({"error": {"message": f"key {shown}"}}).encode()
+    status, body = {
+        "reply": (200, endpoint.completion(f'{{"a": "{shown}"}}')),
+        "refusal": (200, endpoint.completion("{", message={"refusal": f"no {shown}"})),
+        "error": (400, error),
+        "body": (451, f"<p>{shown}".encode()),
+        "cut": (402, b"y" * (290 - len("HTTP 402: ")) + shown.encode()),
+        "retried": (503, error),
+    }[place]
+    with endpoint.serve(lambda handler, _: endpoint.send(handler, status, body)) as (url, asked):
+        if place == "reply":
+            told = ask(url).text
+        else:
+            with pytest.raises(LlmError) as caught:
+                ask(url, deadline_s=0.6)
+            told = f"{caught.value} {caught.value.detail} {caught.value!r}"
+    assert asked[0]["key"] == "Bearer sesame"
+    assert "(key)" in told
+    assert "sesa" not in told
+    assert "\\" not in told
+
+
+@pytest.mark.parametrize("knows", [True, False])
+@pytest.mark.parametrize("status", [400, 422])
+def test_an_endpoint_without_response_format_is_asked_without(endpoint: Any, status: int, knows: bool) -> None:
+    def script(handler: BaseHTTPRequestHandler, number: int) -> None:
+        if number == 0 or not knows:
+            endpoint.send(handler, status, b'{"error": {"message": "what is that?"}}')
+        else:
+            endpoint.good(handler)
+
+    with endpoint.serve(script) as (url, asked):
+        client = Client(url, "some-model", 60_000, 8)
+        try:
+            if knows:
+                assert [client.ask([]).text for _ in range(2)] == ["{}", "{}"]
+            else:
+                with pytest.raises(LlmError, match="what is that") as error:
+                    client.ask([])
+                assert error.value.kind == "declined"
+        finally:
+            client.close()
+    assert ["response_format" in body for body in asked] == [True, False, False][: 2 + knows]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(("retry_after", value) for value in ("nan", "0", "-5", "inf", "1e999", "Thu, 01 Jan 1970 00:00:00 GMT")),
+        *(("retry_after_ms", value) for value in ("nan", "0", "-5")),
+    ],
+)
+def test_a_wait_that_is_none_is_an_ordinary_one(endpoint: Any, name: str, value: str) -> None:
+    def script(handler: BaseHTTPRequestHandler, number: int) -> None:
+        endpoint.send(handler, 429, b"{}", **{name: value})
+
+    with endpoint.serve(script) as (url, asked), pytest.raises(LlmError) as error:
+        ask(url, deadline_s=0.6)
+    assert error.value.kind in ("rate_limited", "deadline")
+    assert 1 <= len(asked) <= 4
+    assert all(later["at"] - earlier["at"] >= 0.25 for earlier, later in itertools.pairwise(asked))
 
 
 def test_too_many_requests_waits_as_long_as_it_is_told(endpoint: Any) -> None:
@@ -97,8 +170,7 @@ def test_what_may_pass_is_tried_again(endpoint: Any) -> None:
 @pytest.mark.parametrize(
     ("status", "body", "kind"),
     [
-        (400, b'{"error": {"message": "no"}}', "declined"),
-        (422, b"{}", "declined"),
+        (451, b'{"error": {"message": "no"}}', "declined"),
         (401, b"{}", "unauthorized"),
         (404, b"{}", "unauthorized"),
         (413, b"{}", "too_long"),
@@ -130,15 +202,17 @@ def test_what_is_no_completion_is_garbled(endpoint: Any, body: bytes) -> None:
     assert error.value.kind in ("garbled", "deadline")
 
 
-def test_a_huge_answer_is_cut_off(endpoint: Any) -> None:
+STATUSES = [200, 302, 400, 401, 500]
+
+
+@pytest.mark.parametrize("status", STATUSES)
+def test_a_huge_answer_is_cut_off(endpoint: Any, status: int) -> None:
     def script(handler: BaseHTTPRequestHandler, number: int) -> None:
-        handler.send_response(200)
+        handler.send_response(status)
         handler.end_headers()
-        try:
+        with contextlib.suppress(OSError):
             while True:
                 handler.wfile.write(b" " * (1 << 16))
-        except OSError:
-            pass
 
     with endpoint.serve(script) as (url, asked), pytest.raises(LlmError) as error:
         ask(url)
@@ -146,26 +220,43 @@ def test_a_huge_answer_is_cut_off(endpoint: Any) -> None:
     assert len(asked) == 1
 
 
-@pytest.mark.parametrize("drip", [False, True])
-def test_a_hang_ends_at_the_deadline(endpoint: Any, drip: bool) -> None:
+@pytest.mark.parametrize("status", [200, 500])
+def test_an_answer_that_unfolds_is_not_unfolded(endpoint: Any, status: int) -> None:
+    bomb = gzip.compress(b" " * (64 << 20))
+    with (
+        endpoint.serve(lambda handler, _: endpoint.send(handler, status, bomb, content_encoding="gzip")) as (url, _),
+        pytest.raises(LlmError) as error,
+    ):
+        ask(url, deadline_s=0.5)
+    assert (error.value.kind, "compressed" in error.value.detail) == ("garbled", True)
+
+
+@pytest.mark.parametrize("status", [200, 500])
+@pytest.mark.parametrize("part", ["status line", "header", "headers", "hints", "body", "nothing", "tail"])
+def test_a_hang_ends_at_the_deadline(endpoint: Any, part: str, status: int) -> None:
     def script(handler: BaseHTTPRequestHandler, number: int) -> None:
-        handler.send_response(200)
-        handler.end_headers()
-        try:
+        line = f"HTTP/1.1 {status} X\r\n".encode()
+        start, drip = {
+            "status line": (b"HTTP/1.1 ", b"2"),
+            "header": (line + b"x: ", b"y"),
+            "headers": (line, b"x: y\r\n"),
+            "hints": (b"", b"HTTP/1.1 103 Early Hints\r\n\r\n"),
+            "body": (line + b"\r\n", b" "),
+            "nothing": (b"", b""),
+            "tail": (line + b"transfer-encoding: chunked\r\n\r\n0\r\n", b"x: y\r\n"),
+        }[part]
+        with contextlib.suppress(OSError):
+            handler.wfile.write(start)
             for _ in range(100):
-                if drip:
-                    handler.wfile.write(b" ")
-                    handler.wfile.flush()
+                handler.wfile.write(drip)
                 time.sleep(0.05)
-        except OSError:
-            pass
 
     with endpoint.serve(script) as (url, _):
         started = time.monotonic()
         with pytest.raises(LlmError) as error:
-            ask(url, deadline_s=0.6)
+            ask(url, deadline_s=0.4)
     assert error.value.kind == "deadline"
-    assert time.monotonic() - started < 2
+    assert time.monotonic() - started < 1.5
 
 
 def test_nobody_there(endpoint: Any) -> None:
