@@ -119,9 +119,15 @@ def finish(store: Store, config: Config) -> None:
     """Check every table, then build the release folder aside and swap it in.
 
     Raises:
-        UserError: a unit failed, a rule of the tables does not hold, a held-out workload leaks, there is nothing to
-            publish, or the disk refuses. The folder that was there before stays as it is.
+        UserError: something that is no folder lies in the release's place, a unit failed, a rule of the tables does
+            not hold, a held-out workload leaks, there is nothing to publish, or the disk refuses. What was there
+            before stays as it is.
     """
+    final = release_folder(store)
+    try:
+        dataset.check(final)
+    except OSError as error:
+        raise disk_error(final, error) from error
     failed = store.sql("SELECT unit_id, detail FROM outcomes WHERE stage = 'publish' AND state = 'failed'").to_pylist()
     if failed:
         raise UserError(
@@ -138,7 +144,6 @@ def finish(store: Store, config: Config) -> None:
         raise UserError(
             "publish: no example passed every check, so nothing was released: `dragon status` shows where they stopped"
         )
-    final = release_folder(store)
     try:
         folder = dataset.aside(final)
         try:

@@ -5,15 +5,17 @@ give the same bytes.
 """
 
 import ctypes
+import errno
 import hashlib
 import os
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 ROWS_PER_GROUP: Final = 10_000
@@ -34,7 +36,7 @@ class Part:
     bytes: int
     """Size of the file."""
     arrow_bytes: int
-    """Size of the rows in memory."""
+    """Size of the rows' values in memory, however they are chunked and buffered: see `_bits`."""
     sha256: str
     schema: pa.Schema
 
@@ -53,22 +55,44 @@ def write_file(
     folder: Path, path: Path, config: str, split: str, schema: pa.Schema, batches: Iterable[pa.Table]
 ) -> Part | None:
     """The same at a path of the caller's choice inside `folder`."""
-    rows = arrow_bytes = 0
+    rows = bits = 0
     with pq.ParquetWriter(
         path, schema, compression="zstd", write_page_index=True, use_content_defined_chunking=True,
         write_page_checksum=True,
     ) as writer:  # fmt: skip
-        for batch in batches:
-            if batch.num_rows:
-                writer.write_table(batch.select(schema.names).cast(schema), row_group_size=ROWS_PER_GROUP)
-                rows += batch.num_rows
-                arrow_bytes += batch.nbytes
+        for group in _groups(schema, batches):
+            writer.write_table(group, row_group_size=ROWS_PER_GROUP)
+            rows += group.num_rows
+            bits += sum(_bits(chunk) for column in group.columns for chunk in column.chunks)
     if not rows:
         path.unlink()
         return None
-    return Part(
-        config, split, path.relative_to(folder).as_posix(), rows, path.stat().st_size, arrow_bytes, sha256(path), schema
-    )
+    name, size = path.relative_to(folder).as_posix(), path.stat().st_size
+    return Part(config, split, name, rows, size, (bits + 7) // 8, sha256(path), schema)
+
+
+def _groups(schema: pa.Schema, batches: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """The rows in groups of `ROWS_PER_GROUP`, each in one chunk: the file's pages follow the chunks it is given."""
+    held = schema.empty_table()
+    for batch in batches:
+        held = pa.concat_tables([held, batch.select(schema.names).cast(schema)])
+        while held.num_rows >= ROWS_PER_GROUP:
+            yield held.slice(0, ROWS_PER_GROUP).combine_chunks()
+            held = held.slice(ROWS_PER_GROUP)
+    if held.num_rows:
+        yield held.combine_chunks()
+
+
+def _bits(array: pa.Array) -> int:
+    """What the values of an array take in memory, in bits: values, texts and one offset each, no validity."""
+    kind = array.type
+    if pa.types.is_struct(kind):
+        return sum(_bits(pc.struct_field(array, [i])) for i in range(kind.num_fields))
+    if pa.types.is_list(kind):
+        return 32 * len(array) + _bits(pc.list_flatten(array))
+    if pa.types.is_string(kind) or pa.types.is_binary(kind):
+        return 32 * len(array) + 8 * (pc.sum(pc.binary_length(array).cast(pa.int64())).as_py() or 0)
+    return len(array) * int(kind.bit_width)
 
 
 def sha256(path: Path) -> str:
@@ -106,12 +130,16 @@ def aside(final: Path) -> Path:
     """An empty folder beside `final` to build in; leftovers of a build that died are removed first.
 
     Where a build died between the two renames of `replace`, the old folder is put back.
+
+    Raises:
+        OSError: `final` is no folder (see `check`), or the disk refuses.
     """
+    check(final)
     old, new = _beside(final)
-    if not final.exists() and old.exists():
+    if not final.exists() and old.is_dir() and not old.is_symlink():
         old.rename(final)
     for leftover in (old, new):
-        shutil.rmtree(leftover, ignore_errors=True)
+        _remove(leftover)
     new.mkdir(parents=True)
     return new
 
@@ -121,7 +149,11 @@ def replace(final: Path) -> None:
 
     On Linux the two change places in one step, so that `final` is a whole folder at every moment. Elsewhere two
     renames do it, and `aside` mends what a crash between them leaves.
+
+    Raises:
+        OSError: `final` is no folder (see `check`), or the disk refuses.
     """
+    check(final)
     old, new = _beside(final)
     if not final.exists():
         new.rename(final)
@@ -130,6 +162,26 @@ def replace(final: Path) -> None:
         new.rename(final)
     _fsync(final.parent)
     for leftover in (old, new):
+        _remove(leftover)
+
+
+def check(final: Path) -> None:
+    """Refuse to put a release where something else lies.
+
+    Raises:
+        NotADirectoryError: a symbolic link or a file, which nobody asked to replace.
+    """
+    if final.is_symlink():
+        raise NotADirectoryError(errno.ENOTDIR, "a symbolic link and not a folder, so nothing was released")
+    if final.exists() and not final.is_dir():
+        raise NotADirectoryError(errno.ENOTDIR, "a file and not a folder, so nothing was released")
+
+
+def _remove(leftover: Path) -> None:
+    """Remove a folder with all it holds; of a link, only the link."""
+    if leftover.is_symlink() or not leftover.is_dir():
+        leftover.unlink(missing_ok=True)
+    else:
         shutil.rmtree(leftover, ignore_errors=True)
 
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
@@ -212,3 +213,48 @@ def test_a_clean_process_loads_every_configuration_offline(released: Store, tmp_
     assert done.stdout.splitlines()[-1] == "['system', 'user', 'assistant', 'user']"
     head = yaml.safe_load((folder / "README.md").read_text().split("---\n")[1])
     assert {c["config_name"] for c in head["configs"]} == {i["config_name"] for i in head["dataset_info"]}
+
+
+@pytest.mark.parametrize("kind", ["link", "file"])
+def test_a_release_that_is_no_folder_is_left_alone(
+    tmp_path: Path, built_tables: Tables, fill: Fill, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = fill(tmp_path / "w", built_tables)
+    run(store, finish=False)
+    final, other = publish.release_folder(store), tmp_path / "other"
+    other.mkdir()
+    if kind == "link":
+        final.symlink_to(other)
+    else:
+        final.write_text("mine")
+    monkeypatch.setattr(publish, "_frames", lambda store: pytest.fail("the refusal comes before the work"))
+    words = "a symbolic link and not a folder" if kind == "link" else "a file and not a folder"
+    with pytest.raises(UserError, match=f"{words}, so nothing was released: mend this and run") as caught:
+        publish.finish(store, CONFIG)
+    assert str(caught.value).startswith(f"{final}: ")
+    assert list(other.iterdir()) == []
+    monkeypatch.undo()
+    final.unlink()
+    publish.finish(store, CONFIG)
+    assert dataset.broken(final) == []
+
+
+def test_two_stores_of_the_same_rows_give_the_same_release(tmp_path: Path, built_tables: Tables, fill: Fill) -> None:
+    """However the rows come out of the store: in one table, or chunked and in buffers that hold more."""
+    folders = []
+    for name in ("whole", "chunked"):
+        store = fill(tmp_path / name, built_tables)
+        run(store, finish=False)
+        if name == "chunked":
+            plain = store.sql
+
+            def sql(query: str, _plain: Any = plain, **values: Any) -> Any:
+                table = _plain(query, **values)
+                longer = pa.concat_tables([table, table]).combine_chunks().slice(table.num_rows)
+                return pa.concat_tables([longer.slice(i, 1) for i in range(table.num_rows)] or [table])
+
+            store.sql = sql  # type: ignore[method-assign]
+        publish.finish(store, CONFIG)
+        folders.append(publish.release_folder(store))
+    files = [{p.relative_to(f): p.read_bytes() for p in f.rglob("*") if p.is_file()} for f in folders]
+    assert files[0] == files[1]

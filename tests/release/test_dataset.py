@@ -38,6 +38,52 @@ def test_the_same_rows_give_the_same_bytes(tmp_path: Path) -> None:
     assert first.sha256 == second.sha256
 
 
+MIXED = pa.schema(
+    [
+        *SCHEMA,
+        pa.field("on", pa.bool_()),
+        pa.field("x", pa.float64()),
+        pa.field("turns", pa.list_(pa.struct([("role", pa.string()), ("on", pa.bool_())]))),
+    ]
+)
+
+
+def mixed(count: int) -> pa.Table:
+    turns = [{"role": "user", "on": True}, None, {"role": None, "on": False}]
+    rows = [
+        {
+            "id": None if i % 7 == 0 else f"r{i * i * 7919 % 10_007}",
+            "n": None if i % 5 == 0 else list(range(i % 4)),
+            "on": i % 3 == 0,
+            "x": None if i % 11 == 0 else i / 3,
+            "turns": turns[: i % 4],
+        }
+        for i in range(count)
+    ]
+    return pa.Table.from_pylist(rows, MIXED)
+
+
+@pytest.mark.parametrize("step", [1, 3, 999, 12_345])
+def test_the_same_rows_in_other_chunks_and_buffers_give_the_same_part(tmp_path: Path, step: int) -> None:
+    """Chunks of a table, tables of a part, slices of longer buffers, bitmaps that say that nothing is null."""
+    whole = mixed(3_000 if step < 900 else 12_500)
+    wanted = dataset.write(tmp_path / "a", "tasks", "test", MIXED, [whole])
+    twice = pa.concat_tables([whole.slice(5), whole]).combine_chunks().slice(whole.num_rows - 5)
+    pieces = [twice.slice(i, step) for i in range(0, twice.num_rows, step)]
+    for name, batches in (
+        ("b", [pa.concat_tables(pieces)]),
+        ("c", pieces),
+        ("d", [p.combine_chunks() for p in pieces]),
+    ):
+        assert dataset.write(tmp_path / name, "tasks", "test", MIXED, batches) == wanted
+
+
+def test_the_size_in_memory_is_that_of_the_values(tmp_path: Path) -> None:
+    part = dataset.write(tmp_path, "tasks", "test", SCHEMA, [rows(100)])
+    assert part is not None
+    assert part.arrow_bytes == 100 * (4 + len("r000000") + 4 + 8)
+
+
 def test_a_split_without_rows_leaves_no_file(tmp_path: Path) -> None:
     assert dataset.write(tmp_path, "tasks", "test", SCHEMA, [rows(0)]) is None
     assert list((tmp_path / "tasks").iterdir()) == []
@@ -97,6 +143,52 @@ def test_a_build_that_dies_leaves_the_old_release(tmp_path: Path) -> None:
     release(final, "two")
     assert (final / "README.md").read_text() == "two"
     assert [p.name for p in tmp_path.iterdir()] == ["release"]
+
+
+@pytest.mark.parametrize("kind", ["link", "dangling link", "file"])
+@pytest.mark.parametrize("when", ["aside", "replace"])
+def test_what_is_no_folder_is_not_replaced(tmp_path: Path, kind: str, when: str) -> None:
+    final, other = tmp_path / "release", tmp_path / "other"
+    other.mkdir()
+    (other / "kept").write_text("")
+    if when == "replace":
+        fill(dataset.aside(final), "one")
+    if kind == "file":
+        final.write_text("kept")
+    else:
+        final.symlink_to(other if kind == "link" else tmp_path / "nowhere")
+    before = sorted(p.name for p in tmp_path.iterdir())
+    words = "a file and not a folder" if kind == "file" else "a symbolic link and not a folder"
+    with pytest.raises(NotADirectoryError, match=words):
+        (dataset.aside if when == "aside" else dataset.replace)(final)
+    assert sorted(p.name for p in tmp_path.iterdir()) == before
+    assert final.is_symlink() == (kind != "file")
+    assert (other / "kept").exists()
+    final.unlink()
+    release(final, "two")
+    assert dataset.broken(final) == []
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["other", "release"]
+
+
+@pytest.mark.parametrize("name", [".release.old", ".release.new"])
+@pytest.mark.parametrize("kind", ["link", "dangling link", "file", "folder"])
+@pytest.mark.parametrize("first", [True, False])
+def test_leftovers_of_any_kind_are_swept(tmp_path: Path, name: str, kind: str, first: bool) -> None:
+    final, other, leftover = tmp_path / "release", tmp_path / "other", tmp_path / name
+    fill(other, "other")
+    if not first:
+        release(final, "one")
+    if kind == "file":
+        leftover.write_text("")
+    elif kind == "folder":
+        (leftover / "deep").mkdir(parents=True)
+    else:
+        leftover.symlink_to(other if kind == "link" else tmp_path / "nowhere")
+    release(final, "two")
+    assert (final / "README.md").read_text() == "two"
+    assert not final.is_symlink()
+    assert dataset.broken(final) == dataset.broken(other) == []
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["other", "release"]
 
 
 class Killed(BaseException):
