@@ -5,6 +5,7 @@ fields that the stage names in its `params`, so changing one stage's setting lea
 """
 
 import dataclasses
+import reprlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -12,8 +13,11 @@ from typing import Any, Literal
 import yaml
 
 from littledragon.pipelines.errors import UserError
+from littledragon.pipelines.files import read_regular
 
 PRESETS = Path(__file__).parent / "presets"
+MOST_BYTES = 1 << 20
+"""A file of settings is no longer than that."""
 
 
 @dataclass(frozen=True)
@@ -75,14 +79,20 @@ def load(preset: str, file: Path | None = None, **overrides: Any) -> Config:
         if own.get("preset", preset) != preset:
             raise UserError(f"{file}: preset: a file lies over a preset and cannot choose it: give --preset instead")
         values |= own
-    values |= {name: value for name, value in overrides.items() if value is not None}
-    return _build(values, file or path)
+    given = {name: value for name, value in overrides.items() if value is not None}
+    from_options = {name: f"--{name.replace('_', '-')}" for name in given}
+    return _build(values | given, {name: f"{file or path}: {name}" for name in values} | from_options)
 
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        text = read_regular(path, MOST_BYTES + 1)
+        if len(text) > MOST_BYTES:
+            raise UserError(f"{path}: longer than {MOST_BYTES >> 20} MiB: no file of settings")
+        values = yaml.safe_load(text.decode())
+    except RecursionError:
+        raise UserError(f"{path}: cannot be read as YAML: nested too deeply") from None
+    except (OSError, ValueError, yaml.YAMLError) as error:
         raise UserError(f"{path}: cannot be read as YAML: {' '.join(str(error).split())}") from None
     if values is None:
         return {}
@@ -91,14 +101,15 @@ def _read(path: Path) -> dict[str, Any]:
     return values
 
 
-def _build(values: dict[str, Any], path: Path) -> Config:
+def _build(values: dict[str, Any], places: dict[str, str]) -> Config:
+    """places: where each value was given, for the user's eyes."""
     fields = {field.name: field for field in dataclasses.fields(Config)}
     for name, value in values.items():
         if name not in fields:
-            raise UserError(f"{path}: unknown setting '{name}': choose one of {', '.join(sorted(fields))}")
+            raise UserError(f"{places[name]}: unknown setting '{name}': choose one of {', '.join(sorted(fields))}")
         problem = _problem(name, value)
         if problem:
-            raise UserError(f"{path}: {name}: {problem}")
+            raise UserError(f"{places[name]}: {problem}")
     # One value has one spelling, since units are named by it: 10 and 10.0 are the same time.
     return Config(**{name: _spelled(fields[name].default, value) for name, value in values.items()})
 
@@ -116,7 +127,11 @@ _OPTIONAL = {"limit": int, "teacher_url": str}
 def _problem(name: str, value: Any) -> str | None:
     """What is wrong with a value, or None."""
     if name in _CHOICES:
-        return None if value in _CHOICES[name] else f"must be one of {', '.join(_CHOICES[name])}, not {value!r}"
+        return (
+            None
+            if value in _CHOICES[name]
+            else f"must be one of {', '.join(_CHOICES[name])}, not {reprlib.repr(value)}"
+        )
     if name == "families":
         fine = isinstance(value, (list, tuple)) and all(isinstance(v, str) for v in value)
         return None if fine else "must be a list of family names"
@@ -125,10 +140,11 @@ def _problem(name: str, value: Any) -> str | None:
     wanted = _OPTIONAL.get(name, type(getattr(Config, name)))
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if wanted is float and number:
-        return None if 0 < value < 1e9 else f"must be positive, not {value!r}"
+        return None if 0 < value < 1e9 else f"must be positive, not {reprlib.repr(value)}"
     if wanted is int and number and isinstance(value, int):
         least = 0 if name == "seed" else 1
-        return None if least <= value < 1 << 31 else f"must be at least {least}, not {value!r}"
+        return None if least <= value < 1 << 31 else f"must be at least {least}, not {reprlib.repr(value)}"
     if wanted is str and isinstance(value, str):
         return None
-    return f"must be {'an integer' if wanted is int else 'a number' if wanted is float else 'text'}, not {value!r}"
+    kind = "an integer" if wanted is int else "a number" if wanted is float else "text"
+    return f"must be {kind}, not {reprlib.repr(value)}"

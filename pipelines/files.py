@@ -7,6 +7,7 @@ import contextlib
 import errno
 import os
 import secrets
+import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
@@ -35,6 +36,11 @@ def disk_error_of(path: Path, error: Exception) -> UserError:
     said = " ".join(str(error).split())
     number = next((code for code in _ADVICE if os.strerror(code) in said), None)
     return disk_error(path, OSError(number, said) if number else OSError(said[:200]))
+
+
+def is_disk_error_of(error: Exception) -> bool:
+    """Whether a library's error says, in the operating system's words, that the disk refused."""
+    return any(os.strerror(code) in str(error) for code in _ADVICE)
 
 
 def is_disk_error(error: OSError) -> bool:
@@ -80,6 +86,30 @@ def replace(path: Path, content: bytes | Callable[[BinaryIO], object]) -> None:
 def replace_text(path: Path, text: str) -> None:
     """`replace` with a text, as UTF-8."""
     replace(path, text.encode())
+
+
+def read_regular(path: Path, most: int) -> bytes:
+    """The first `most` bytes of a file, which has to be a regular one: a pipe could keep us waiting for ever.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            raise OSError(errno.EINVAL, "not a regular file", str(path))
+        with os.fdopen(handle, "rb", closefd=False) as stream:
+            return stream.read(most)
+    finally:
+        os.close(handle)
+
+
+def require_unicode(path: Path) -> None:
+    """Raises: UserError: the path is no UTF-8, which neither DuckDB nor Arrow can open."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        raise UserError(f"{str(path)!a}: the name is not UTF-8: rename it, or choose another") from None
 
 
 def make_directory(path: Path) -> None:

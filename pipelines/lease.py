@@ -19,10 +19,12 @@ from types import TracebackType
 from typing import Any, Self
 
 from littledragon.pipelines.errors import UserError
-from littledragon.pipelines.files import disk_error, make_directory, replace_text, temporary
+from littledragon.pipelines.files import disk_error, make_directory, read_regular, replace_text, temporary
 
 HEARTBEAT_S = 5.0
 DEAD_AFTER_S = 60.0
+LEASE_BYTES = 1 << 16
+"""`lease.json` is no longer than that."""
 
 
 class Lease:
@@ -141,12 +143,12 @@ def _process_space() -> str:
 
 def _read(path: Path) -> dict[str, Any] | None:
     try:
-        holder = json.loads(path.read_text(encoding="utf-8"))
+        holder = json.loads(read_regular(path, LEASE_BYTES))
     except FileNotFoundError:
         return None
     except OSError as error:
         raise disk_error(path, error) from error
-    except ValueError:
+    except (ValueError, RecursionError):
         holder = {}
     return holder if isinstance(holder, dict) else {}
 
@@ -155,7 +157,8 @@ def _is_alive(path: Path, holder: dict[str, Any]) -> bool:
     here = holder.get("host") == socket.gethostname() and holder.get("space") == _process_space()
     if here and not _is_running(holder.get("pid"), holder.get("process_started")):
         return False
-    return _silent_s(path) < DEAD_AFTER_S
+    # A heartbeat from far in the future is none either: a living holder would have set it right by now.
+    return abs(_silent_s(path)) < DEAD_AFTER_S
 
 
 def _is_running(pid: Any, started: Any) -> bool:

@@ -5,6 +5,7 @@ from typing import Any
 
 from littledragon.compiler import children
 from littledragon.pipelines.errors import UserError
+from littledragon.pipelines.files import read_regular, require_unicode
 from littledragon.schemas import tsel
 from littledragon.schemas.graph import Decoded
 
@@ -66,9 +67,9 @@ def _decode(path: Path) -> Decoded:
 
 def _read(path: Path) -> bytes:
     """The file, but not more of it than a label may hold and one byte."""
+    require_unicode(path)
     try:
-        with path.open("rb") as file:
-            return file.read(tsel.MAX_TEXT + 1)
+        return read_regular(path, tsel.MAX_TEXT + 1)
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror}") from None
 

@@ -1,6 +1,7 @@
 """Presets and settings: what is accepted, what is refused with one line that says what to do."""
 
 import dataclasses
+import os
 from pathlib import Path
 
 import pytest
@@ -92,3 +93,37 @@ def test_defaults_are_valid_settings(tmp_path):
 
 def test_presets_are_found_where_they_are_installed():
     assert Path(PRESETS).is_dir()
+
+
+def test_a_file_that_is_none_is_refused_at_once(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "deep.yaml").write_text("[" * 5000)
+    (tmp_path / "long.yaml").write_text("# " + "x" * (1 << 20))
+    for name, said in [
+        (tmp_path / "pipe", "not a regular file"),
+        (Path("/dev/zero"), "not a regular file"),
+        (tmp_path, "not a regular file"),
+        (tmp_path / "deep.yaml", "nested too deeply"),
+        (tmp_path / "long.yaml", "longer than 1 MiB"),
+    ]:
+        with pytest.raises(UserError, match=said) as caught:
+            load("smoke", name)
+        assert str(caught.value).startswith(f"{name}: ")
+
+
+def test_a_value_that_unfolds_is_not_shown_in_full(tmp_path):
+    lines = ["a0: &a0 [x, x]", *(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]" for n in range(1, 60))]
+    file = tmp_path / "mine.yaml"
+    file.write_text("seed:\n" + "".join(f"  {line}\n" for line in lines))
+    with pytest.raises(UserError, match="seed: must be an integer") as caught:
+        load("smoke", file)
+    assert len(str(caught.value)) < 1000
+
+
+def test_a_wrong_option_is_named_as_an_option(tmp_path):
+    file = tmp_path / "mine.yaml"
+    file.write_text("rounds: 3\n")
+    with pytest.raises(UserError, match=r"^--limit: must be at least 1, not 0$"):
+        load("smoke", file, limit=0)
+    with pytest.raises(UserError, match=r"^--teacher-url: must be text"):
+        load("smoke", teacher_url=3)

@@ -45,6 +45,27 @@ def test_leases_of_all_stages_or_of_none(tmp_path):
         assert not (tmp_path / "search" / "lease.json").exists()
 
 
+def test_a_heartbeat_from_the_future_is_none(tmp_path):
+    path = held_by(tmp_path, host="elsewhere")
+    os.utime(path, (time.time() + 86400,) * 2)
+    assert lease.holder(tmp_path, "search") is None
+    with lease.acquire(tmp_path, "search") as mine:
+        mine.check()
+    path = held_by(tmp_path, host="elsewhere")
+    os.utime(path, (time.time() + 20,) * 2)
+    assert lease.holder(tmp_path, "search"), "clocks of two machines differ a little"
+
+
+@pytest.mark.parametrize("text", ["[" * 50_000, "\xff", "", "[]"])
+def test_a_damaged_lease_is_held_by_nobody_known(tmp_path, text):
+    path = held_by(tmp_path)
+    path.write_text(text, encoding="latin-1")
+    assert "process ?" in (lease.holder(tmp_path, "search") or "")
+    os.utime(path, (1, 1))
+    with lease.acquire(tmp_path, "search") as mine:
+        mine.check()
+
+
 def test_the_heartbeat_touches_the_file(tmp_path, monkeypatch):
     monkeypatch.setattr(lease, "HEARTBEAT_S", 0.02)
     with lease.acquire(tmp_path, "search") as mine:
