@@ -6,18 +6,20 @@ beside a run sees the run's progress. Paths in `catalog.duckdb` are absolute: af
 moved, any `dragon status` or `dragon query` on it writes the catalog anew.
 """
 
+import os
 import re
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from littledragon.pipelines.errors import UserError
-from littledragon.pipelines.files import disk_error_of, replace
+from littledragon.pipelines.files import disk_error, disk_error_of, is_disk_error_of, replace
 from littledragon.schemas.gates import GATES, OK
 from littledragon.schemas.tables import BOOL, BY_NAME, ENVIRONMENTS, FLOAT, INT, OUTCOMES, STRING, TABLES, Table
 
@@ -49,8 +51,11 @@ def tables_read(query: str) -> dict[str, list[str]]:
     if "funnel" in words:
         words |= {"workloads", "candidates", "verdicts"}
     found: dict[str, list[str]] = {}
+    hidden = any(word.startswith(("query", "store")) or "parquet" in word for word in words)
     for table in TABLES:
-        if table is not OUTCOMES and (table.name in words or OUTCOMES.name in words):
+        if hidden and table is not OUTCOMES:  # query_table('lab' || 'els') names a table that no word names
+            found.setdefault(table.stage, [OUTCOMES.name]).append(table.name)
+        elif table is not OUTCOMES and (table.name in words or OUTCOMES.name in words):
             found.setdefault(table.stage, [OUTCOMES.name]).extend([table.name] if table.name in words else [])
     return found
 
@@ -90,12 +95,12 @@ def _read(path: Path, stage: str, files: Sequence[Path] | None) -> str:
 
 def _units(path: Path, stage: str, read: str) -> str:
     """The planned units, each with the one file whose rows count: that of its last attempt."""
-    manifest = _text(f"{_glob_free(path / stage)}/manifest.parquet")
+    manifest = f"read_parquet({_text(f'{_glob_free(path / stage)}/manifest.parquet')}, hive_partitioning=false)"
     return (
         "select r.outcomes.unit_id as unit_id, "
         "max(struct_pack(attempt := r.outcomes.attempt, file := r.filename)).file as file "
         f"from {read} as r "
-        f"where r.outcomes.unit_id in (select unit_id from read_parquet({manifest})) group by 1"
+        f"where r.outcomes.unit_id in (select unit_id from {manifest}) group by 1"
     )
 
 
@@ -169,25 +174,41 @@ def _glob_free(path: Path) -> str:
     return re.sub(r"([\[*?])", r"[\1]", str(path))
 
 
+@contextmanager
+def built(path: Path) -> Iterator[Path]:
+    """A fresh catalog of the work directory in a scratch folder, for as long as the context lasts.
+
+    Raises:
+        UserError: the disk for temporary files refused, or a file that every view needs is damaged.
+    """
+    import duckdb
+
+    # Built elsewhere, as DuckDB cannot write where the path holds a question mark, and a full disk aborts it.
+    try:
+        scratch = tempfile.TemporaryDirectory(prefix="dragon-catalog-")
+    except OSError as error:
+        raise disk_error(Path(error.filename or os.environ.get("TMPDIR", "TMPDIR")), error) from error
+    with scratch as folder:
+        file = Path(folder) / FILE
+        try:
+            # In the oldest layout, so that an older duckdb shell opens it too.
+            with duckdb.connect(str(file), config={"storage_compatibility_version": "v1.0.0"}) as connection:
+                connection.execute(f"begin; {'; '.join(statements(path))}; commit; checkpoint")
+        except duckdb.Error as error:
+            if isinstance(error, duckdb.IOException | duckdb.FatalException) or is_disk_error_of(error):
+                raise disk_error_of(file, error) from error
+            raise
+        yield file
+
+
 def write(path: Path) -> None:
     """Write `catalog.duckdb` aside and put it in the place of the old one.
 
     Raises:
         UserError: the disk refused; the old one stands.
     """
-    import duckdb
-
-    # Built elsewhere, as DuckDB cannot write where the path holds a question mark, and a full disk aborts it.
-    with tempfile.TemporaryDirectory(prefix="dragon-catalog-") as folder:
-        built = Path(folder) / FILE
-        try:
-            # In the oldest layout, so that an older duckdb shell opens it too.
-            with duckdb.connect(str(built), config={"storage_compatibility_version": "v1.0.0"}) as connection:
-                connection.execute(f"begin; {'; '.join(statements(path))}; commit; checkpoint")
-            data = built.read_bytes()
-        except (duckdb.IOException, duckdb.FatalException, OSError) as error:
-            raise disk_error_of(built, error) from error
-    replace(path / FILE, data)
+    with built(path) as file:
+        replace(path / FILE, file.read_bytes())
 
 
 def fetch(connection: Any, query: str, parameters: dict[str, Any] | None = None) -> pa.Table:

@@ -10,8 +10,8 @@ import shutil
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -125,8 +125,10 @@ def status(workdir: Path) -> None:
 
     store = Store.open(workdir)
     with busy("reading"):
+        store.prepare()
         page.show(store, Console(width=None if sys.stdout.isatty() else 200))
-        _refresh_catalog(store)
+        with _fresh_catalog(store):
+            pass
 
 
 @dragon.command()
@@ -143,9 +145,9 @@ def query(sql: str, workdir: Path, format: Any, timeout: float) -> None:
     store = Store.open(workdir)
     with busy("asking"):
         store.verify(sql)
-        _refresh_catalog(store)
-        ends = time.monotonic() + timeout
-        answer = catalog.ask(store.path, sql, timeout_s=timeout)
+        with _fresh_catalog(store) as file:
+            ends = time.monotonic() + timeout
+            answer = catalog.ask(store.path, sql, timeout_s=timeout, file=file)
     for piece in render(answer, format):
         if time.monotonic() > ends:
             raise catalog.too_late(timeout)
@@ -316,15 +318,20 @@ def _require_id(id: str) -> None:
         )
 
 
-def _refresh_catalog(store: "Store") -> None:
-    """Write the catalog anew; on a disk that cannot be written, an earlier one has to do."""
+@contextmanager
+def _fresh_catalog(store: "Store") -> Iterator[Path]:
+    """A catalog of this moment, kept in the work directory too where that can be written."""
     from littledragon.pipelines import catalog
+    from littledragon.pipelines.files import replace
 
-    try:
-        catalog.write(store.path)
-    except UserError:
-        if not (store.path / catalog.FILE).exists():
-            raise
+    store.prepare()
+    with catalog.built(store.path) as file:
+        kept = store.path / catalog.FILE
+        if kept.is_dir():
+            raise UserError(f"{kept}: a directory is where the catalog belongs: move it elsewhere")
+        with suppress(UserError):  # on a disk that cannot be written, this one has to do
+            replace(kept, file.read_bytes())
+        yield file
 
 
 def _closing_words(store: "Store") -> None:

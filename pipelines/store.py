@@ -20,13 +20,25 @@ import pyarrow.parquet as pq
 
 from littledragon.pipelines import catalog, shards
 from littledragon.pipelines.errors import UserError
-from littledragon.pipelines.files import disk_error, is_temporary, make_directory, replace, replace_text
+from littledragon.pipelines.files import (
+    disk_error,
+    disk_error_of,
+    is_disk_error_of,
+    is_temporary,
+    make_directory,
+    read_regular,
+    replace,
+    replace_text,
+    require_unicode,
+)
 from littledragon.pipelines.stage import Result, Unit
 from littledragon.schemas.gates import STATES, State
 from littledragon.schemas.ids import canonical_json, digest
 from littledragon.schemas.tables import BY_NAME, OUTCOMES, TABLES
 
 FORMAT = 1
+HEAD_BYTES = 1 << 16
+"""`dragon.json` is no longer than that."""
 STAGES = tuple(dict.fromkeys(table.stage for table in TABLES if table.stage != "*"))
 SMALL_FILES = 512
 """A stage with so many files of one unit is compacted."""
@@ -70,12 +82,13 @@ class Store:
             UserError: it is missing, of another format, or a directory that is something else.
         """
         path = Path(path).absolute()
+        require_unicode(path)
         if "\\" in str(path):
             raise UserError(f"{path}: DuckDB reads no path with a backslash in it: choose another --workdir")
         head = path / "dragon.json"
         try:
             names = [entry.name for entry in path.iterdir()] if path.exists() else []
-            text = head.read_text(encoding="utf-8") if head.name in names else None
+            text = read_regular(head, HEAD_BYTES).decode() if head.name in names else None
         except (OSError, UnicodeDecodeError) as error:
             if isinstance(error, NotADirectoryError):
                 raise UserError(f"{path}: is a file: give --workdir a directory") from None
@@ -145,6 +158,16 @@ class Store:
                 replace(path, lambda stream: shards.write(stream, [], stage))
             self._verified[(path, "")] = (0, 0, 0)
 
+    def prepare(self) -> None:
+        """Make sure that what every view reads is there and whole: the manifests, and the files of columns.
+
+        Raises:
+            UserError: a damaged manifest, or columns that are missing where the disk cannot be written.
+        """
+        for stage in catalog.planned(self.path):
+            self.manifest(stage)
+            self._prepare(stage)
+
     def _has_current_columns(self, stage: str) -> bool:
         try:
             return bool(shards.read(self.path / stage / catalog.COLUMNS_FILE).schema.equals(shards.schema(stage)))
@@ -190,8 +213,10 @@ class Store:
         # In this order: what is compacted meanwhile stands in the list twice, and not at all the other way round.
         small = sorted(folder.glob("[0-9a-f][0-9a-f]/*.parquet"))
         large = sorted(folder.glob("compact-*.parquet"))
-        for path in small:
-            if not _UNIT.fullmatch(path.stem) or path.parent.name != path.stem[:2]:
+        for path in (*small, *folder.rglob("[0-9a-f]*.parquet")):  # all that the views in `catalog.duckdb` read
+            ours = path.parent.parent == folder and _UNIT.fullmatch(path.stem) and path.parent.name == path.stem[:2]
+            gathered = path.parent == folder and (path.name == catalog.COLUMNS_FILE or path.match("compact-*.parquet"))
+            if not ours and not gathered:
                 raise UserError(f"{path}: not a file of this store: move it elsewhere")
         return [*large, *small]
 
@@ -250,7 +275,10 @@ class Store:
             with self._lock:
                 known = self._manifests.get(stage)
             if known is None or known[0] != stamp:
-                known = stamp, [str(id) for id in shards.read(path, ["unit_id"]).column("unit_id").to_pylist()]
+                ids = shards.read(path, ["unit_id"]).column("unit_id")
+                if ids.type != pa.string():
+                    raise shards.damaged(path, "its unit_id is no text")
+                known = stamp, ids.to_pylist()
                 with self._lock:
                     self._manifests[stage] = known
             return known[1]
@@ -286,7 +314,12 @@ class Store:
                 except duckdb.IOException:
                     # Files may have been compacted away by the driver while the query ran; or one is damaged.
                     self._verified.clear()
-            return catalog.fetch(self._connection(self.verify(query)), query, parameters)
+            try:
+                return catalog.fetch(self._connection(self.verify(query)), query, parameters)
+            except duckdb.Error as error:
+                if is_disk_error_of(error):
+                    raise disk_error_of(self.path, error) from error
+                raise
 
     def _connection(self, files: dict[str, list[Path]]) -> Any:
         """DuckDB with the views, those of these stages over just these files: a query sees one state of them."""
@@ -297,8 +330,7 @@ class Store:
             self._views = duckdb.connect(":memory:")
             self._views.execute("set parquet_metadata_cache = true")
         if wanted != self._views_of:
-            for stage in wanted[0]:
-                self._prepare(stage)
+            self.prepare()
             self._views.execute("; ".join(catalog.statements(self.path, files=wanted[1], comments=False)))
             self._views_of = wanted
         return self._views
@@ -325,8 +357,8 @@ class Store:
             try:
                 stamp = _stamp(path)
                 wanted = [name for name in tables if self._verified.get((path, name)) != stamp]
-                if wanted:
-                    shards.read(path, wanted)
+                if wanted and OUTCOMES.name not in shards.read(path, [*wanted, OUTCOMES.name]).column_names:
+                    raise shards.damaged(path, "no outcomes")
             except FileNotFoundError:
                 return
             self._verified |= {(path, name): stamp for name in wanted}
@@ -390,7 +422,9 @@ def _stamp(path: Path) -> _Stamp:
 def _require_format(head: Path, text: str) -> None:
     try:
         written = json.loads(text)["format"]
-    except (ValueError, TypeError, KeyError):
+        if type(written) is not int:  # true and 1.0 equal 1
+            raise TypeError
+    except (ValueError, TypeError, KeyError, RecursionError):
         raise UserError(f"{head}: not readable as the head of a work directory: choose another --workdir") from None
     if written != FORMAT:
         raise UserError(

@@ -2,6 +2,8 @@
 
 import resource
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import duckdb
@@ -187,3 +189,48 @@ def test_the_tables_behind_a_query_are_known():
     }
     assert set(catalog.tables_read("from outcomes")) == set(catalog._STAGES)
     assert catalog.tables_read("select 1") == {}
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "from query_table('lab' || 'els')",
+        "from query('from ' || 'labels')",
+        "from store.teach",
+        "from read_parquet('x')",
+    ],
+)
+def test_a_query_that_hides_its_tables_may_read_all(query):
+    found = catalog.tables_read(query)
+    assert {name for names in found.values() for name in names} == set(BY_NAME)
+
+
+@pytest.mark.parametrize("folder", ["outcomes=1", "unit_id=3", "r=x"])
+def test_a_folder_that_looks_like_a_partition_is_a_folder(tmp_path, folder):
+    store = filled(tmp_path / folder)
+    catalog.write(store.path)
+    for count in (store.sql, lambda query: catalog.ask(store.path, query, timeout_s=30)):
+        assert count("select count(*) as n from candidates").to_pylist() == [{"n": 7}]
+        assert count("select count(*) as n from outcomes where unit_id <> '3'").to_pylist() == [{"n": 3}]
+
+
+@pytest.mark.parametrize("size", [0, 1 << 13, 1 << 15, 1 << 17, 1 << 18])
+def test_a_full_disk_for_temporary_files_is_one_line(store, size):
+    code = f"""
+import resource, signal, sys
+from pathlib import Path
+from littledragon.pipelines import catalog
+from littledragon.pipelines.errors import UserError
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, ({size}, {size}))
+try:
+    catalog.write(Path(sys.argv[1]))
+except UserError as error:
+    print(error)
+"""
+    said = subprocess.run(
+        [sys.executable, "-c", code, str(store.path)], capture_output=True, text=True, check=True, timeout=60
+    )
+    what = "the file may not grow that large here" if size else "No usable temporary directory"
+    assert what in said.stdout, said.stderr
+    assert said.stdout.count("\n") == 1

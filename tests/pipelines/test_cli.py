@@ -10,8 +10,11 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from littledragon.pipelines import cli
@@ -80,7 +83,7 @@ def test_every_command_explains_itself(dragon):
         (["run", "--config", "/nowhere.yaml"], "/nowhere.yaml: cannot be read"),
         (["run", "--target", "metal"], "target: must be one of"),
         (["run", "--device", "imaginary"], "device: must be one of"),
-        (["run", "--limit", "0"], "limit: must be at least 1"),
+        (["run", "--limit", "0"], "error: --limit: must be at least 1"),
         (["run", "--limit", "many"], "not a valid integer"),
         (["run", "--families", "gemm,poetry"], "unknown 'poetry': choose among attention, gemm"),
         (["run", "--families", " , "], "--families: name at least one"),
@@ -179,6 +182,120 @@ def test_a_truncated_file_is_one_line_that_names_it(dragon, store, command):
     path = store.files("search")[0]
     os.truncate(path, path.stat().st_size // 2)
     assert f"{path}: damaged" in one_line(dragon(*command, "--workdir", store.path))
+
+
+BOTH = [["status"], ["query", "select 1"], ["query", "from labels"], ["query", "from environments"]]
+"""Questions of no stage, of another stage, and of the one that is damaged."""
+
+
+@pytest.mark.parametrize("command", BOTH)
+@pytest.mark.parametrize("content", [b"", b"garbage", None])
+def test_a_damaged_manifest_is_one_line_that_names_it(dragon, store, command, content):
+    path = store.path / "search" / "manifest.parquet"
+    if content is None:  # a foreign one
+        pq.write_table(pa.table({"other": [1]}), path)
+    else:
+        path.write_bytes(content)
+    assert f"{path}: damaged" in one_line(dragon(*command, "--workdir", store.path))
+
+
+@pytest.mark.parametrize("command", BOTH)
+@pytest.mark.parametrize("content", ["missing", "garbage", "foreign"])
+def test_columns_are_written_anew(dragon, store, command, content):
+    path = store.path / "search" / "columns.parquet"
+    path.unlink()
+    if content == "garbage":
+        path.write_bytes(b"garbage")
+    elif content == "foreign":
+        pq.write_table(pa.table({"other": [1]}), path)
+    assert dragon(*command, "--workdir", store.path)[0] == 0
+    assert dragon("query", "select count(*) as n from environments", "--format", "csv", "--workdir", store.path)[1] == (
+        "n\n2\n"
+    )
+
+
+@pytest.mark.parametrize("command", BOTH)
+def test_columns_that_cannot_be_written_anew(dragon, store, command):
+    (store.path / "search" / "columns.parquet").unlink()
+    (store.path / "search" / "columns.parquet").mkdir()
+    assert "search/columns.parquet: " in one_line(dragon(*command, "--workdir", store.path))
+
+
+@pytest.mark.parametrize("name", ["deadbeef.parquet", "zz/abc.parquet", "ab/cd/ef.parquet", "ab/ef.parquet"])
+def test_a_stray_file_is_named_by_all_that_would_read_it(dragon, store, name):
+    path = store.path / "search" / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy(store.files("search")[0], path)
+    for command in BOTH[0], BOTH[-1]:
+        assert f"{path}: not a file of this store: move it elsewhere" in one_line(
+            dragon(*command, "--workdir", store.path)
+        )
+
+
+def test_a_foreign_data_file_is_named(dragon, store):
+    path = store.path / "search" / "compact-x.parquet"
+    pq.write_table(pa.table({"other": [1]}), path)
+    for command in BOTH[0], BOTH[-1]:
+        assert f"{path}: damaged (no outcomes)" in one_line(dragon(*command, "--workdir", store.path))
+
+
+def test_a_directory_in_the_place_of_the_catalog(dragon, store):
+    (store.path / "catalog.duckdb").mkdir()
+    said = one_line(dragon("query", "select 1", "--workdir", store.path))
+    assert "catalog.duckdb: a directory is where the catalog belongs: move it" in said
+
+
+def test_a_copy_is_asked_for_its_own_rows_though_it_cannot_be_written(dragon, store, tmp_path):
+    assert dragon("status", "--workdir", store.path)[0] == 0
+    copy = shutil.copytree(store.path, tmp_path / "copy")
+    shutil.rmtree(store.path)
+    kept = (copy / "catalog.duckdb").read_bytes()
+    with mounted_read_only(copy):
+        code, out, err = dragon("query", "select count(*) as n from environments", "--workdir", copy)
+    assert code == 0, err
+    assert out.split()[2] == "2"
+    assert (copy / "catalog.duckdb").read_bytes() == kept
+
+
+@contextmanager
+def mounted_read_only(path):
+    """Without a right to write; or, for those who may write everywhere, with a file system that refuses."""
+    if os.geteuid():
+        path.chmod(0o555)
+        yield
+        path.chmod(0o755)
+        return
+    for options in (["--bind"], ["-o", "remount,bind,ro"]):
+        source = [str(path)] if options == ["--bind"] else []
+        if subprocess.run(["mount", *options, *source, str(path)], check=False, capture_output=True).returncode:
+            pytest.skip("this place lets nobody mount")
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", str(path)], check=True)
+
+
+def test_a_path_that_is_no_unicode_is_refused(dragon, tmp_path):
+    path = os.fsdecode(os.fsencode(tmp_path) + b"/w\xff")
+    os.mkdir(path)  # noqa: PTH102
+    for command in (["status"], ["query", "select 1"], ["run", "--device", "simulated"]):
+        assert "w\\udcff': the name is not UTF-8" in one_line(dragon(*command, "--workdir", path))
+    assert os.listdir(path) == []  # noqa: PTH208
+    assert "not UTF-8" in one_line(dragon("tsel", "check", path))
+
+
+@pytest.mark.parametrize("text", ['{"format": true}', '{"format": 1.0}', "[" * 50_000, '{"format": [1]}', "1"])
+def test_a_head_that_is_none(dragon, store, text):
+    (store.path / "dragon.json").write_text(text)
+    assert "not readable as the head" in one_line(dragon("query", "select 1", "--workdir", store.path))
+
+
+def test_a_pipe_is_not_waited_for(dragon, store, tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    assert "cannot be read: not a regular file" in one_line(dragon("tsel", "check", tmp_path / "pipe"))
+    (store.path / "dragon.json").unlink()
+    os.mkfifo(store.path / "dragon.json")
+    assert "not a regular file" in one_line(dragon("query", "select 1", "--workdir", store.path))
 
 
 def test_another_version_of_the_work_directory(dragon, store):
