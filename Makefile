@@ -1,5 +1,5 @@
-# make demo   set up and run the main job (about five minutes on two cores)
-# make test   set up and run every test that needs neither a GPU nor minutes
+# make demo   set up and run the main job (about six minutes on two cores)
+# make test   set up and run every test that needs neither a GPU nor the whole probe file
 VENV ?= .venv
 DEMO ?= demo
 EXECUTOR ?= serial
@@ -10,11 +10,16 @@ STAMP := $(VENV)/.installed
 
 setup: $(STAMP)
 
-# The first interpreter that is 3.11 or 3.12; PYTHON=... chooses another.
+# The first interpreter that is 3.11 or 3.12; PYTHON=... names another, and no other is taken then.
+FITS := -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12))'
+ifdef PYTHON
+FIND := if $(PYTHON) $(FITS) 2>/dev/null; then python="$(PYTHON)"; fi
+else
+FIND := for p in python3.12 python3.11 python3 python; do if $$p $(FITS) 2>/dev/null; then python=$$p; break; fi; done
+endif
+
 $(STAMP): pyproject.toml constraints.txt
-	@python=; for p in $(PYTHON) python3.12 python3.11 python3 python; do \
-	    if $$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12))' 2>/dev/null; then python=$$p; break; fi; \
-	done; \
+	@python=; $(FIND); \
 	if [ -z "$$python" ]; then echo "error: Python 3.11 or 3.12 is needed: install one, or name it with PYTHON=..." >&2; exit 2; fi; \
 	$$python -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
