@@ -288,9 +288,10 @@ def _run(workdir: Path, names: Sequence[str], options: dict[str, Any]) -> "Store
     if config.device == "real" and {"search", "verify"} & set(names):
         _require_device(config.target)
     from littledragon.pipelines.driver import run
-    from littledragon.pipelines.executor import executor
+    from littledragon.pipelines.executor import executor, require
     from littledragon.pipelines.store import Store
 
+    require(options["executor"])
     store = Store.open(workdir, create=True)
     with ExitStack() as held:
         with busy(f"starting the executor {options['executor']}"):
@@ -397,6 +398,17 @@ def main() -> None:
         _terminated.set()
         raise KeyboardInterrupt
 
+    def again(swallowed: Any) -> None:
+        """An interrupt that comes inside a destructor or the garbage collector is lost there: send it once more."""
+        if not issubclass(swallowed.exc_type, KeyboardInterrupt):
+            sys.__unraisablehook__(swallowed)
+            return
+        number = signal.SIGTERM if _terminated.is_set() else signal.SIGINT
+        later = threading.Timer(0.05, os.kill, (os.getpid(), number))  # not in here, where it would be lost again
+        later.daemon = True
+        later.start()
+
+    sys.unraisablehook = again
     signal.signal(signal.SIGTERM, stop)
     sys.exit(call(sys.argv[1:]))
 

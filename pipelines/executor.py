@@ -11,10 +11,11 @@ import os
 import signal
 import socket
 import tempfile
+import threading
 import time
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Protocol
@@ -159,6 +160,28 @@ def _lost(id: str, since: float, outcome: Any) -> Answer:
     return Answer(id, result, _now(), time.monotonic() - since, "")
 
 
+def require(name: str) -> None:
+    """Say that there is no such executor before anything is made for it.
+
+    Raises:
+        UserError: no such executor, or nobody answers at the address.
+    """
+    if name.startswith(("tcp://", "tls://")):
+        try:
+            # Plainly: a Dask client takes its whole time-out to say that nobody is there.
+            host, _, port = name.partition("://")[2].rpartition(":")
+            socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_S).close()
+        except (OSError, ValueError, OverflowError) as error:
+            raise _nobody(name, error) from None
+    elif name not in ("serial", "local"):
+        raise UserError(f"unknown executor '{name}': choose serial, local, or tcp://host:port of a Dask scheduler")
+
+
+def _nobody(address: str, error: Exception) -> UserError:
+    said = " ".join(str(error).split())[:120]
+    return UserError(f"{address}: no Dask scheduler answers there ({said}): start one with `dask scheduler`")
+
+
 @contextmanager
 def executor(name: str, *, workers: int | None = None) -> Iterator[Executor]:
     """The executor of this name: serial, local (Dask processes on this machine) or tcp://host:port.
@@ -166,16 +189,15 @@ def executor(name: str, *, workers: int | None = None) -> Iterator[Executor]:
     Raises:
         UserError: no such executor, or nobody answers at the address.
     """
+    require(name)
     if name == "serial":
         yield Serial()
     elif name == "local":
         with _local(workers or os.cpu_count() or 1) as client:
             yield Dask(client)
-    elif name.startswith(("tcp://", "tls://")):
+    else:
         with _remote(name) as client:
             yield Dask(client)
-    else:
-        raise UserError(f"unknown executor '{name}': choose serial, local, or tcp://host:port of a Dask scheduler")
 
 
 @contextmanager
@@ -192,20 +214,49 @@ def _local(workers: int) -> Iterator[Any]:
         "distributed.worker.multiprocessing-method": "spawn",
         "distributed.worker.preload": ["littledragon.pipelines.executor"],
     }
-    with (
-        dask.config.set(settings),
-        LocalCluster(
-            n_workers=workers,
-            threads_per_worker=1,
-            processes=True,
-            dashboard_address=None,
-            host="127.0.0.1",
-            local_directory=tempfile.gettempdir(),
-            silence_logs=logging.CRITICAL,
-        ) as cluster,
-        Client(cluster) as client,
-    ):
+    with dask.config.set(settings), ExitStack() as held:
+        with _first_signal_waits():
+            cluster = LocalCluster(
+                n_workers=workers,
+                threads_per_worker=1,
+                processes=True,
+                dashboard_address=None,
+                host="127.0.0.1",
+                local_directory=tempfile.gettempdir(),
+                silence_logs=logging.CRITICAL,
+            )
+            held.enter_context(cluster)
+            client = held.enter_context(Client(cluster))
         yield client
+
+
+@contextmanager
+def _first_signal_waits() -> Iterator[None]:
+    """Dask cannot end a cluster that is half started: heed a first signal once it stands, but a second one at once."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    waiting: list[int] = []
+
+    def restore() -> None:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+    def hold(number: int, frame: Any) -> None:
+        waiting.append(number)
+        if len(waiting) > 1:
+            restore()
+            signal.raise_signal(number)
+
+    for number in before:
+        signal.signal(number, hold)
+    try:
+        yield
+    finally:
+        restore()
+    if waiting:
+        signal.raise_signal(waiting[0])
 
 
 @contextmanager
@@ -213,15 +264,9 @@ def _remote(address: str) -> Iterator[Any]:
     from distributed import Client
 
     try:
-        # Asked first and plainly: a Dask client takes its whole time-out to say that nobody is there.
-        host, _, port = address.partition("://")[2].rpartition(":")
-        socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_S).close()
         client = Client(address, timeout=CONNECT_S, set_as_default=False)
     except (OSError, ValueError, OverflowError) as error:
-        said = " ".join(str(error).split())[:120]
-        raise UserError(
-            f"{address}: no Dask scheduler answers there ({said}): start one with `dask scheduler`"
-        ) from None
+        raise _nobody(address, error) from None
     with client:
         try:
             client.wait_for_workers(1, timeout=NO_WORKERS_S)

@@ -1,5 +1,7 @@
 """Executors with a small stage of their own: this module is one."""
 
+import os
+import subprocess
 import sys
 import time
 
@@ -110,3 +112,41 @@ def test_an_unknown_executor(name):
 def test_an_address_that_is_none(name):
     with pytest.raises(UserError, match="no Dask scheduler answers"), executor(name):
         pass
+
+
+@pytest.mark.parametrize("signals", [1, 2])
+def test_a_signal_while_workers_start(tmp_path, signals):
+    code = f"""
+import os, signal, sys, time
+from littledragon.pipelines.executor import _first_signal_waits
+stood = False
+def stop(number, frame):
+    print("stopped", stood)
+    sys.exit(7)
+signal.signal(signal.SIGTERM, stop)
+with _first_signal_waits():
+    for _ in range({signals}):
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(0.05)
+    stood = True
+print("went on")
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (7, f"stopped {signals == 1}\n"), done.stderr
+
+
+def test_a_run_that_is_ended_while_workers_start(tmp_path):
+    code = """
+import signal, threading, os
+from littledragon.pipelines import cli
+import distributed, littledragon.pipelines.driver
+threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGTERM)).start()
+cli.sys.argv[1:] = ["workloads", "--device", "simulated", "--executor", "local", "--workers", "1"]
+cli.main()
+"""
+    place = {**os.environ, "DRAGON_WORKDIR": str(tmp_path / "work")}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=place, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 143, done.stderr
+    assert "Traceback" not in done.stderr
