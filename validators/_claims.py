@@ -52,21 +52,42 @@ _LEXICON: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
 _COMPILED: Final = tuple((re.compile(pattern), wanted) for pattern, wanted in _LEXICON)
 
 _COMPOUND = re.compile(r"\b[A-Za-z]\w*\.[A-Za-z][\w.]*\w|\b[A-Za-z]\w*_\w+|\b(?:[A-Z][a-z]+){2,}\b")
-_CLAUSE = re.compile(r"[;:!?\n]|\.(?=\s|$)|,|\bbut\b|\bwhile\b|\bwhereas\b|\balthough\b|\bthough\b| - |[–—]")
+_CLAUSE = re.compile(
+    r"[;:!?\n]|\.(?=\s|$)|,|(?<!nothing )\bbut\b|\bwhile\b|\bwhereas\b|\balthough\b|\bthough\b| - |[–—]"
+)
 _NEGATOR = (
-    r"(?:\bnot\b|n't\b|n’t\b|\bno\b|\bnever\b|\bwithout\b|\bnone\b|\bneither\b|\bnor\b|\bcannot\b|\binstead of\b|"
-    r"\brather than\b|\bavoid\w*|\black\w*|\bskip\w*|\bomit\w*|\bleaves? out\b|\babsence of\b|\bnothing\b|\bfree of\b|"
-    r"\brefrain\w*|\bforgo\w*|\beschew\w*|\bfail(?:s|ed)? to\b|\bdispens\w* with\b|\bdisabl\w*)"
+    r"(?:\bnot\b(?! (?:the )?only)|n't\b|n’t\b|\bno\b(?! (?:more|fewer|less) than)|\bnever\b|\bwithout\b|\bnone\b|"
+    r"\bneither\b|\bnor\b|\bcannot\b|\bnothing\b(?! but)|\bnobody\b|\bnowhere\b|\bhardly\b|\bscarcely\b|\bbarely\b|"
+    r"\binstead of\b|\brather than\b|\babsence of\b|\bfree (?:of|from)\b|\b(?:de)?void of\b|\bbereft of\b|\bfar from\b|"
+    r"\baway from\b|\bclear of\b|\bavoid\w*|\black\w*|\bskip\w*|\bomit\w*|\bleaves? out\b|\brefrain\w*|\bforgo\w*|"
+    r"\beschew\w*|\bdispens\w* with\b|\bdisabl\w*|\babst(?:ain|ention)\w* from\b|\bshun\w*|\bwaiv\w*|\bexclud\w*|"
+    r"\bignor\w*|\brenounc\w*|\b(?:fail|declin|refus)\w* to\b)"
 )
 _NEGATED = re.compile(_NEGATOR + r"(?:\s+\S+){0,6}\s*$")
+_NO_SUBJECT = re.compile(
+    r"\b(?:no|none|nothing|nobody|neither|not (?:a|one|any|even))\b(?! (?:but|more|less|fewer)\b)"
+    r"(?: (?!(?:and|so|because|since|which|that|where|when|hence|thus|as|if)\b)\S+){1,16}?"
+    r" (?:is|are|gets?|be|been|was|were|runs?)(?: \S+){0,3}\s*$"
+)
+"""No loop, of whatever kind, is … : the subject may be far from the word."""
 _COUNTED_OUT = re.compile(r"(?:\bzero|(?<![\w.])0)(?:\s+\S+){0,2}\s*$")
 _REACH: Final = 400
 """Characters before a word in which its negation is looked for."""
 _PREFIXED = re.compile(r"(?:\bun-?|\bnon-?|\bde-)$")
 _TRAILING = re.compile(
-    r"^\w*\s+(?:is|are|was|were|does|do|stays?|remains?)\s+(?:\w+\s+)?"
-    r"(?:not|never|absent|missing|avoided|omitted|skipped|disabled|unused|left out|left off|turned off)\b"
+    r"^\w*\s+(?:is|are|was|were|does|do|has|have|stays?|remains?|gets?)\s+(?:\w+\s+)?"
+    r"(?:not(?! (?:the )?only)|never|absent|missing|avoided|omitted|skipped|disabled|unused|nowhere(?! else)|none|"
+    r"nil|off|gone|foregone|forgone|waived|excluded|dropped|abandoned|ruled out|"
+    r"(?:left|turned|switched|kept) (?:out|off|aside|away)|"
+    r"dispensed with|out of the question|no (?:part|role|place|use)|done without)\b"
+    r"|^\w*\s+(?:\w+ly\s+)?(?:nothing|none|nowhere|neither|nobody|zero|0|no|not (?:a|one|any|even))\b"
+    r"(?!\s+(?:but|else|more|other|except|beyond|besides|apart|save|less|fewer|longer|later|further|matter|doubt)\b)"
+    r"|^\w*\s+(?:\S+\s+){0,4}?nowhere\b(?!\s+else)"
+    r"|^\w*\s+(?:plays?|has|have|takes?|finds?|makes?|sees?)\s+no\s+(?:part|role|place|use|appearance)\b"
+    r"|^\w*\s+never\s+(?:happen|occur|take|come|appear|appl|use|used|show)"
 )
+_UN = re.compile(r"\b(un|non)-?(?=(?:til|split|strip|fus|merg|reorder|inlin|cach|stag|pipelin|bound|pad|re-?order))")
+"""Untiled is un-tiled, so that its word is seen, and what it says of it."""
 _PRIOR = re.compile(r"\b(?:prior|previous|previously|supplied|parent|graph a|schedule a|earlier schedule)\b")
 PRIOR_DEEDS: Final = "in.prior.deeds"
 
@@ -99,7 +120,7 @@ def claims(text: str, scope: Scope) -> tuple[int, list[str]]:
     `text` is prose without its citations.
     """
     count, false = 0, []
-    for clause in _CLAUSE.split(skeleton(_COMPOUND.sub(_unfolded, text))):
+    for clause in _CLAUSE.split(_UN.sub(r"\1-", skeleton(_COMPOUND.sub(_unfolded, text)))):
         of_prior = scope.prior is not None and _PRIOR.search(clause) is not None
         done, whose = (scope.prior or frozenset(), "graph A") if of_prior else (scope.done, scope.whose)
         for pattern, wanted in _COMPILED:
@@ -127,7 +148,7 @@ _DEED_NAMES: Final = {_snake(kind) for kind in BY_KIND} | {deed for found in BY_
 
 def _denied(clause: str, start: int, end: int) -> bool:
     before = clause[max(0, start - _REACH) : start]
-    negated = any(pattern.search(before) for pattern in (_NEGATED, _COUNTED_OUT, _PREFIXED))
+    negated = any(pattern.search(before) for pattern in (_NEGATED, _NO_SUBJECT, _COUNTED_OUT, _PREFIXED))
     return negated or _TRAILING.search(clause[end:]) is not None
 
 

@@ -17,7 +17,17 @@ _NUMBER: Final = (
 _GAIN: Final = (
     r"(?:speed|performance|throughput|efficiency|gain|improvement|win|boost|faster|quicker|better|fast|quick)"
 )
-_TIME: Final = r"(?:latency|latencies|runtime|run-time|time|times|duration)"
+_TIME: Final = r"(?:latency|latencies|runtimes?|run-times?|time|times|durations?|delays?)"
+_COST: Final = r"(?:latency|latencies|runtimes?|run-times?|time|durations?|delays?|costs?|cycles)"
+_NTH: Final = (
+    r"(?:half|third|quarter|fourth|fifth|sixth|seventh|eighth|ninth|tenth|twelfth|hundredth|thousandth|fraction)s?"
+)
+_PORTION: Final = (
+    r"(?:portion|part|share|majority|bulk|most|much|chunk|slice|sliver|bit|rest|all|none|some|percentage)s?"
+)
+_BEFORE: Final = (
+    r"before (?:graph a|the (?:default|prior|previous|supplied|parent|original|baseline|other (?:schedule|kernel)))"
+)
 _LESS: Final = r"(?:shorter|lower|less|reduced|smaller|better|improved|shortened|minimal|lowest|shortest)"
 _CUT: Final = r"(?:sav|cut|reduc|halv|shorten|lower|shav|decreas|minimi|trim|slash|drop|improv)\w*"
 _SEEN: Final = r"(?:observ|saw|see|found|find|record|show|prov|confirm|demonstrat)"
@@ -38,7 +48,9 @@ _RULES: Final[dict[str, tuple[str, ...]]] = {
         r"\bslow(?:er|est|ed|s|down|downs)?\b|\bslow[\s-]down",
         r"\bfast\b(?! (?:memory|storage|cache|local|on-chip|path))|\b(?:speedy|swift|rapid|quick)(?:ly)?\b|\bspeed\b",
         r"\bas (?:fast|quick|quickly|slow|performant)\b|\bfast as\b",
-        r"\bsooner\b|\b(?:finish|complet|end)\w* (?:\w+ )?earlier\b",
+        r"\bsooner\b|\b(?:finish|complet|end|done|ready|over)\w* (?:\w+ )?earlier\b",
+        rf"\b(?:finish|complet|end|done|ready|over)\w* (?:\w+ ){{0,2}}?{_BEFORE}\b",
+        r"\bbrisk|\bnimbl|\bzipp(?:y|ier|iest)|\bhast(?:e|en|ens|ened|y|ier)\b|\bexpedit|\bspeedily\b|\bhurr(?:y|ies)\b",
         r"\b(?:improv|exceed|better|top)\w* (?:on |upon |over )?"
         r"(?:graph a|the (?:prior|previous|supplied|parent|default))\b",
         r"\b(?:schedule|script|kernel|candidate|variant|version) is (?:\w+ )?(?:optimal|better|best)\b",
@@ -66,6 +78,14 @@ _RULES: Final[dict[str, tuple[str, ...]]] = {
         r"\b(?:twice|double|triple|thrice|half|quarter) (?:\w+ ){0,3}?(?:speed|performance|throughput|cost|cycles)\b",
         rf"\b(?:twice|double|triple|thrice|half|quarter) (?:\w+ ){{0,3}}?{_TIME}\b",
     ),
+    "a part of the time": (
+        rf"\b{_NTH} (?:of )?(?:\S+ ){{0,2}}?{_COST}\b",
+        rf"\b{_PORTION} of (?:\S+ ){{0,2}}?{_TIME}\b",
+        rf"\b{_COST} (?:\S+ ){{0,3}}?(?:is|are|to|by|becomes?|stays?|remains?|at|only|just) (?:\w+ ){{0,2}}?"
+        rf"(?:an?|one|two|three) (?:\w+ )?{_NTH}\b",
+        rf"\b{_NTH} (?:as long|cheaper|shorter|lower|less|longer)\b|\b(?:times|nowhere near) as long\b",
+        rf"\b(?:costs?|takes?|needs?|pays?) (?:\w+ ){{0,2}}?(?:an?|one) (?:\w+ )?{_NTH} of (?:what|that|graph|its)\b",
+    ),
     "a percentage": (
         rf"{_NUMBER}[\s-]*(?:%(?!\s*[\d(#])|percent|per cent|pct|percentage points?)",
         r"\b(?:percent|per cent|percentage)\b",
@@ -74,14 +94,22 @@ _RULES: Final[dict[str, tuple[str, ...]]] = {
         rf"{_NUMBER}\s*(?:us|usec|ms|msec|ns|nsec|sec|secs|seconds?|minutes?)\b",
         r"\b(?:micro|milli|nano)[\s-]?sec|\bseconds\b|\busecs?\b|\bmsecs?\b",
         r"\b(?:execution|elapsed|wall|wall[\s-]clock|kernel|running|compute|inference)[\s-]?times?\b",
-        r"\btakes? (?:only )?(?:\w+ ){0,2}?(?:less|half|fewer|shorter)\b|\bruns? in (?:\w+ ){0,2}?\d",
+        r"\btakes? (?:only )?(?:\w+ ){0,2}?(?:less|half|fewer|shorter)\b(?! (?:\w+ )?(?:memory|space|room|storage)\b)",
+        r"\b(?:takes?|took|lasts?|lasted|needs?|runs?) (?:\w+ ){0,2}?(?:no|not as|not so|any|much|far) long(?:er)?\b",
+        r"\bin (?:\w+ ){0,2}?no time\b",
+        r"\b(?:little|(?:hardly|scarcely|barely) any|next to no|no) time\b(?! (?:do|does|is there))",
+        r"\b(?:shorter|briefer) (?:span|while|period|wait)\b",
+        r"\bwait(?:s|ing)? (?:\w+ ){0,2}?(?:shorter|less|shrinks?|drops?)\b",
+        r"\btime (?:is |are |gets )?(?:\w+ )?saved\b|\btime[\s-]sav(?:ing|er)|\b(?:clock|watch) (?:\w+ ){0,2}?less\b",
+        r"\bruns? in (?:\w+ ){0,2}?\d",
         r"\b(?:fewer|less) (?:clock |processor )?cycles\b",
     ),
     "a change of time": (
         rf"\b{_LESS} (?:\w+ ){{0,2}}?{_TIME}\b|\b(?:higher|better|improved|more) (?:\w+ ){{0,2}}?throughput\b",
         rf"\b{_CUT} (?:\w+ ){{0,4}}?{_TIME}\b",
         rf"\b{_TIME} (?:\w+ ){{0,3}}?"
-        r"(?:fall|fell|drop|shrink|shrank|decreas|improv|halv|reduc|lower|shorter|better|less)",
+        r"(?:fall|fell|drop|shrink|shrank|decreas|improv|halv|reduc|lower|shorter|better|less|smaller|vanish|disappear|"
+        r"dwindl|declin|sink|sank|plummet|diminish|(?:go|goes|went|comes|came) (?:\w+ )?(?:down|away))",
     ),
     "a rate": (
         r"\b(?:[gtp]|giga|tera|peta)flops?(?:/s)?\b|\bflops?/s\b|\bflops per second\b|\b[gtp]ops\b",

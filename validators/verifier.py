@@ -55,7 +55,7 @@ from littledragon.schemas.graph import Graph
 from littledragon.schemas.ids import canonical_json
 from littledragon.validators import _arithmetic, _claims, _prose, _speedups, _subjects
 
-VERSION: Final = 2
+VERSION: Final = 3
 """Raised when a label could be judged differently."""
 
 MAX_DETAIL: Final = 2000
