@@ -171,6 +171,7 @@ def _check(example: Row, task: Row, environment: Row) -> None:
         raise Unreadable(f"{where}: mode '{_short(example['mode'])}' is neither construct nor refine")
     if example["mode"] == "refine" and not (0 < (example["parent_us"] or 0) < 1e9 and len(example["messages"]) == 4):
         raise Unreadable(f"{where}: a refinement without a prior graph and its latency")
+    _check_messages(where, example)
     if not 0 < task["margin"] < 100:
         raise Unreadable(f"{where}: margin is {task['margin']}")
     try:
@@ -181,6 +182,22 @@ def _check(example: Row, task: Row, environment: Row) -> None:
         raise Unreadable(f"{where}: its environment's target is neither llvm nor cuda")
     check_specs(task["inputs"])
     check_module(task["module"])
+
+
+ROLES: Final = {"construct": ["system", "user"], "refine": ["system", "user", "assistant", "user"]}
+"""Who speaks in the prompt of an example; the assistant's turn of a refinement is graph A."""
+
+
+def _check_messages(where: str, example: Row) -> None:
+    messages = example["messages"]
+    for number, message in enumerate(messages, 1):
+        lacking = ["it"] if message is None else [name for name, value in message.items() if value is None]
+        if lacking:
+            raise Unreadable(f"{where}: message {number} of {len(messages)}: {', '.join(lacking)} is missing")
+    roles = [message["role"] for message in messages]
+    if roles != ROLES[example["mode"]]:
+        said = _short(", ".join(roles))
+        raise Unreadable(f"{where}: its messages are of {said}, and must be of {', '.join(ROLES[example['mode']])}")
 
 
 def check_specs(text: str) -> None:

@@ -63,6 +63,14 @@ def change(name: str, **values: Any) -> Callable[[Rows], None]:
 EXAMPLE, TASK, ENVIRONMENT = "refinement/train-0.parquet", "tasks/train-0.parquet", "metadata/environments.parquet"
 
 
+def turns(*changes: Any) -> list[Any]:
+    """The messages of a refinement, the nth (from 1) something else."""
+    messages: list[Any] = [{"role": r, "content": "x"} for r in ("system", "user", "assistant", "user")]
+    for number, message in zip(changes[::2], changes[1::2], strict=True):
+        messages[number - 1] = message
+    return messages
+
+
 def edit_module(old: str, new: str) -> Callable[[Rows], None]:
     def apply(files: Rows) -> None:
         text = files[TASK]["module"]
@@ -95,6 +103,26 @@ HOSTILE = {
     ),
     "many messages": (change(EXAMPLE, messages=[{"role": "user", "content": "x"}] * 40), "holds 40 messages"),
     "two messages": (change(EXAMPLE, messages=[{"role": "user", "content": "x"}] * 2), "without a prior graph"),
+    "no message": (change(EXAMPLE, messages=turns(3, None)), "message 3 of 4: it is missing"),
+    "no message but nulls": (change(EXAMPLE, messages=turns(1, None, 2, None, 3, None)), "message 1 of 4: it is"),
+    "a message without content": (
+        change(EXAMPLE, messages=turns(3, {"role": "assistant", "content": None})),
+        "message 3 of 4: content is missing",
+    ),
+    "a message without a role": (
+        change(EXAMPLE, messages=turns(2, {"role": None, "content": "x"})),
+        "message 2 of 4: role is missing",
+    ),
+    "a message of nothing": (
+        change(EXAMPLE, messages=turns(4, {"role": None, "content": None})),
+        "message 4 of 4: role, content is missing",
+    ),
+    "a graph A that nobody wrote": (
+        change(EXAMPLE, messages=turns(3, {"role": "user\n", "content": "x"})),
+        "its messages are of system, user, user , user, and must be of system, user, assistant, user",
+    ),
+    "a construction with graph A": (change(EXAMPLE, mode="construct"), "and must be of system, user"),
+    "no messages": (change(EXAMPLE, mode="construct", messages=None), "column 'messages' is null"),
     "no parent": (change(EXAMPLE, parent_us=float("nan")), "without a prior graph and its latency"),
     "no latency": (change(EXAMPLE, latency_us=float("nan")), "latency_us is nan, which is no latency"),
     "a negative latency": (change(EXAMPLE, default_us=-1.0), "default_us is -1.0"),
