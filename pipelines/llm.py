@@ -73,10 +73,15 @@ class Client:
         model: the model's name there.
         rpm: requests a minute at most, over all processes of this machine that use this endpoint.
         deadline_s: of one question, retries and waiting included.
+
+        Raises:
+        LlmError: the key in the environment is none.
         """
         from openai import DefaultHttpxClient, OpenAI
 
         key = (os.environ.get("OPENAI_API_KEY") or "").strip()
+        if not (key.isascii() and key.isprintable()):
+            raise LlmError("unauthorized", "OPENAI_API_KEY holds letters that no key has: set it again")
         self._echo = _echo(key)
         # Endpoints at home often want no key, but the SDK insists on one.
         self._sdk = OpenAI(

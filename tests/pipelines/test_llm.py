@@ -84,6 +84,15 @@ def test_no_echo_of_a_short_key_is_told(endpoint: Any, monkeypatch: pytest.Monke
     assert "\\" not in told
 
 
+@pytest.mark.parametrize("key", ["cl\u00e9-0123456789", "sk-0123\n456789", "sk-0123\x01456789"])
+def test_a_key_that_no_header_can_carry_is_refused_untold(monkeypatch: pytest.MonkeyPatch, key: str) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", key)
+    with pytest.raises(LlmError, match="OPENAI_API_KEY holds letters that no key has") as error:
+        ask("http://127.0.0.1:9/v1")
+    assert error.value.kind == "unauthorized"
+    assert "0123" not in repr(error.value)
+
+
 @pytest.mark.parametrize("knows", [True, False])
 @pytest.mark.parametrize("status", [400, 422])
 def test_an_endpoint_without_response_format_is_asked_without(endpoint: Any, status: int, knows: bool) -> None:
