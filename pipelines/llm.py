@@ -88,7 +88,8 @@ class Client:
             base_url=url,
             api_key=key or "none",
             max_retries=0,
-            default_headers={"Accept-Encoding": "identity"},
+            # Each request has a connection of its own: the watchdog learns of a connection when it is opened.
+            default_headers={"Accept-Encoding": "identity", "Connection": "close"},
             http_client=DefaultHttpxClient(event_hooks={"request": [self._watch], "response": [self._refuse]}),
         )
         self._watchdog: _Watchdog | None = None

@@ -268,6 +268,36 @@ def test_a_hang_ends_at_the_deadline(endpoint: Any, part: str, status: int) -> N
     assert time.monotonic() - started < 1.5
 
 
+@pytest.mark.parametrize("status", [200, 429])
+def test_a_hang_of_a_later_request_ends_at_the_deadline(endpoint: Any, status: int) -> None:
+    """Also where the endpoint would have kept the first one's connection."""
+
+    def script(handler: BaseHTTPRequestHandler, number: int) -> None:
+        if number == 0:
+            handler.protocol_version, handler.close_connection = "HTTP/1.1", False
+            endpoint.send(handler, status, endpoint.completion("{}"))
+            return
+        with contextlib.suppress(OSError):
+            handler.wfile.write(b"HTTP/1.1 200 OK\r\nx: ")
+            for _ in range(100):
+                handler.wfile.write(b"y")
+                time.sleep(0.05)
+
+    with endpoint.serve(script) as (url, asked):
+        client = Client(url, "some-model", 60_000, 1.2)
+        try:
+            if status == 200:
+                client.ask([])
+            started = time.monotonic()
+            with pytest.raises(LlmError) as error:
+                client.ask([])
+        finally:
+            client.close()
+    assert error.value.kind == "deadline"
+    assert time.monotonic() - started < 2.2
+    assert len(asked) == 2
+
+
 def test_nobody_there(endpoint: Any) -> None:
     with pytest.raises(LlmError) as error:
         ask("http://127.0.0.1:9/v1", deadline_s=1)
