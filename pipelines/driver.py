@@ -26,9 +26,15 @@ def run(store: Store, names: Sequence[str], config: Config, executor: Executor, 
     """Run these stages, in this order, holding the leases of all of them from the start.
 
     Raises:
-        UserError: another driver holds one, a stage before them was never run or is out of date, or what `run_stage`
-            says.
+        UserError: another driver holds one, a setting that a stage needs is missing, real measurements would be
+            replaced by invented ones, a stage before them was never run or is out of date, or what `run_stage` says.
     """
+    for name in names:
+        stages.stage(name).params(config)  # says now, not after hours, which setting is missing
+    if config.device == "simulated" and store.rows("environments", "device = 'real'"):
+        raise UserError(
+            f"{store.path}: its measurements are real, and --device simulated invents them: give another --workdir"
+        )
     before = stages.NAMES[: stages.NAMES.index(names[0])]
     missing = [name for name in before if store.manifest(name) is None]
     if missing:

@@ -42,10 +42,16 @@ def funnel(store: Store, console: Console) -> None:
         for mode in ("construct", "refine")
     }
     families = list(counts)
-    table = Table(title="Funnel: candidates that passed each gate", title_justify="left", box=SIMPLE_HEAD)
+    title, note = (
+        "Funnel: candidates that passed each gate",
+        "stable: of the candidates that were chosen for verification",
+    )
+    table = Table(
+        title=title, caption=note, title_justify="left", caption_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0)
+    )
     table.add_column("")
     for name in (*families, "all"):
-        table.add_column(name, justify="right")
+        table.add_column(name.replace("_", "_\n"), justify="right")  # two lines, so that eighty columns do
     lines: list[tuple[str, dict[str, int]]] = [("workloads", workloads)]
     lines += [(gate, {family: counts[family][gate] for family in families}) for gate in GATES]
     lines += [(f"{mode} examples", found) for mode, found in published.items()]

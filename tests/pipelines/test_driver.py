@@ -226,3 +226,17 @@ def test_a_stage_refuses_what_was_run_with_other_settings(store):
 def test_a_stage_needs_those_before_it(store):
     with pytest.raises(UserError, match="stage verify needs workloads first: run `dragon workloads`"):
         driver.run(store, ["verify"], Config(), Serial())
+
+
+def test_a_missing_setting_is_told_before_any_work(store):
+    with pytest.raises(UserError, match="teacher_model: name the model"):
+        driver.run(store, ["workloads", "teach"], Config(teacher="openai"), Serial())
+    assert store.manifest("workloads") is None
+
+
+def test_invented_measurements_do_not_take_the_place_of_real_ones(store, toy, monkeypatch):
+    toy.does[0] = lambda: Result({"environments": [row("e") | {"device": "real"}]})
+    run(store, toy)
+    with pytest.raises(UserError, match="its measurements are real"):
+        driver.run(store, ["workloads"], Config(device="simulated"), Serial())
+    assert store.manifest("workloads") is None
