@@ -1,6 +1,7 @@
 """The child's side of `compiler/children.py`: answers one function call after the other, on two private pipes.
 
-A child executes `python -m littledragon.compiler._child`. A frame is eight bytes of length, then JSON.
+A child executes `python -m littledragon.compiler._child`. A frame is eight bytes of length, then JSON. Before it
+begins a call the child says so with one byte, so that a death in between two calls is not taken for the second's.
 """
 
 import contextlib
@@ -21,6 +22,8 @@ MAX_FRAME: Final = 1 << 28
 """Largest question or answer, bytes."""
 FUNCTION: Final = re.compile(r"littledragon(\.[a-z_]+)+:[a-z]\w*")
 """What may be called: a public function of ours."""
+BEGUN: Final = b"\x06"
+"""What stands before each answer, sent when the call begins."""
 _PR_SET_PDEATHSIG: Final = 1
 
 
@@ -31,7 +34,9 @@ def _serve(questions: int, answers: int, parent: int) -> NoReturn:
     frames: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     threading.Thread(target=_receive, args=(questions, frames), daemon=True).start()
     while True:
-        answer = _answer(json.loads(frames.get()))
+        frame = frames.get()
+        os.write(answers, BEGUN)
+        answer = _answer(json.loads(frame))
         sys.stdout.flush()
         sys.stderr.flush()
         rest = memoryview(struct.pack("<Q", len(answer)) + answer)

@@ -24,7 +24,7 @@ import threading
 import time
 from typing import Any, BinaryIO, Final, Literal, NoReturn
 
-from littledragon.compiler._child import FUNCTION, MAX_FRAME
+from littledragon.compiler._child import BEGUN, FUNCTION, MAX_FRAME
 
 Kind = Literal["crashed", "deadline", "raised"]
 
@@ -105,10 +105,19 @@ class Child:
         with self._lock:
             if self._running and (self._running.owner != os.getpid() or self._running.ended()):
                 self._stop()
+            fresh = self._running is None
             if self._running is None:
                 self._running = _spawner().start()
+            end = time.monotonic() + deadline_s
             try:
-                answer = self._running.ask(question, time.monotonic() + deadline_s)
+                try:
+                    answer = self._running.ask(question, end)
+                except _NotBegun:
+                    if fresh:
+                        raise
+                    self._stop()  # it was dying when it was asked: the call goes to another
+                    self._running = _spawner().start()
+                    answer = self._running.ask(question, end)
             except TimeoutError:
                 self._stop()
                 raise ChildError("deadline", f"no answer from {function} within {deadline_s:g} s") from None
@@ -137,6 +146,10 @@ class Child:
         running, self._running = self._running, None
         assert running is not None
         return running.kill()
+
+
+class _NotBegun(EOFError):
+    """The child died before it began the call."""
 
 
 class _Garbled(Exception):
@@ -176,19 +189,18 @@ class _Running:
 
         Raises:
             TimeoutError: `end` has passed.
+            _NotBegun: the child is gone, and had not begun the call.
             EOFError: the child is gone.
             _Garbled: what it sent is no answer.
         """
         self._trim()
-        rest = memoryview(struct.pack("<Q", len(question)) + question)
-        while rest:
-            self._wait(self.questions, select.POLLOUT, end)
-            try:
-                rest = rest[os.write(self.questions, rest[: 1 << 20]) :]
-            except BlockingIOError:
-                continue
-            except BrokenPipeError:
-                raise EOFError from None
+        try:
+            self._write(struct.pack("<Q", len(question)) + question, end)
+            begun = self._read(1, end)
+        except EOFError:
+            raise _NotBegun from None
+        if begun != BEGUN:
+            raise _Garbled("it does not begin its answer as agreed")
         (size,) = struct.unpack("<Q", self._read(8, end))
         if size > MAX_FRAME:
             raise _Garbled(f"an answer of {size} bytes exceeds the largest frame, {MAX_FRAME}")
@@ -199,6 +211,17 @@ class _Running:
         if not isinstance(answer, dict) or set(answer) not in ({"ok"}, {"error", "message"}):
             raise _Garbled("its answer cannot be read")
         return answer
+
+    def _write(self, data: bytes, end: float) -> None:
+        rest = memoryview(data)
+        while rest:
+            self._wait(self.questions, select.POLLOUT, end)
+            try:
+                rest = rest[os.write(self.questions, rest[: 1 << 20]) :]
+            except BlockingIOError:
+                continue
+            except BrokenPipeError:
+                raise EOFError from None
 
     def _read(self, size: int, end: float) -> bytes:
         data = bytearray()

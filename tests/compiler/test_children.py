@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 from threading import Thread
@@ -93,6 +94,16 @@ def test_death_between_two_calls_is_not_the_next_call_s_fault(child: Child) -> N
     os.kill(first, signal.SIGKILL)
     assert gone(first)
     assert child.call(f"{PROBE}pid", deadline_s=10) != first
+
+
+def test_a_child_that_dies_before_it_begins_a_call_hands_it_on(child: Child) -> None:
+    """Stopped, it takes the question and does not begin; then it dies."""
+    first = child.call(f"{PROBE}pid", deadline_s=10)
+    os.kill(first, signal.SIGSTOP)
+    killer = threading.Timer(0.3, os.kill, (first, signal.SIGKILL))
+    killer.start()
+    assert child.call(f"{PROBE}pid", deadline_s=10) != first
+    killer.join()
 
 
 def test_exception_is_one_line_and_the_child_lives_on(child: Child) -> None:
