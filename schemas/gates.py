@@ -1,20 +1,7 @@
 """The gates that a candidate passes, the final states of a unit, and the closed lists of reasons."""
 
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
-GATES: Final = (
-    "parsed",
-    "wellformed",
-    "applicable",
-    "replayed",
-    "postprocessed",
-    "encoded",
-    "built",
-    "ran",
-    "correct",
-    "timed",
-    "stable",
-)
 Gate = Literal[
     "parsed",
     "wellformed",
@@ -28,6 +15,7 @@ Gate = Literal[
     "timed",
     "stable",
 ]
+GATES: Final[tuple[Gate, ...]] = get_args(Gate)
 
 OK: Final = "ok"
 """Status of a candidate that failed no gate of the stage that wrote the row."""
