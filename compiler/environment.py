@@ -4,11 +4,10 @@ import os
 import platform
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
+from littledragon.schemas import tsel
 from littledragon.schemas.ids import canonical_json, digest
-
-CODEC: Final = "tsel/1"
 
 
 def environment(target: dict[str, Any], device: str, settings: dict[str, Any]) -> dict[str, Any]:
@@ -30,7 +29,7 @@ def environment(target: dict[str, Any], device: str, settings: dict[str, Any]) -
         "driver": f"LLVM of apache-tvm {version('apache-tvm')}" if real else "none",
         "tvm": version("apache-tvm"),
         "tvm_ffi": version("apache-tvm-ffi"),
-        "codec": CODEC,
+        "codec": tsel.VERSION,
         "settings": canonical_json(settings),
     }
     return {"environment_id": digest(row), **row}

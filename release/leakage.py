@@ -11,10 +11,9 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-Row = dict[str, Any]
+from littledragon.release.splits import FACTOR
 
-FACTOR: Final = 1.5
-"""Within this factor in every extent two cells are near twins (design: a chosen value)."""
+Row = dict[str, Any]
 
 PAIRS: Final = (("test", "train"), ("test", "validation"), ("validation", "train"))
 """(held out, compared with)."""

@@ -6,27 +6,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from littledragon.compiler import build, children, inputs, kernels, targets
+from littledragon.compiler import build, inputs, kernels, targets
 from littledragon.compiler.children import ChildError
 from littledragon.compiler.environment import environment
 
 TARGET = targets.target("llvm")
 CUDA = targets.target("cuda")
 Call = Any
-
-
-@pytest.fixture(scope="module")
-def call() -> Any:
-    patch = pytest.MonkeyPatch()
-    patch.setenv("PYTHONPATH", str(Path(__file__).parent / "probe"))
-    child = children.Child()
-
-    def ask(function: str, **arguments: Any) -> Any:
-        return child.call(f"littledragon.{function}", deadline_s=120, **arguments)
-
-    yield ask
-    child.close()
-    patch.undo()
 
 
 def run(call: Call, workload: Any, path: str, case: int, folder: Path) -> list[Any]:

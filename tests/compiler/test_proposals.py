@@ -1,29 +1,14 @@
 """Rounds of the search on small real workloads, in a child, as the stage asks for them."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from littledragon.compiler import children, targets
+from littledragon.compiler import targets
 from littledragon.schemas import tsel
 
 TARGET = targets.target("llvm")
 Call = Any
-
-
-@pytest.fixture(scope="module")
-def call() -> Any:
-    patch = pytest.MonkeyPatch()
-    patch.setenv("PYTHONPATH", str(Path(__file__).parent / "probe"))
-    child = children.Child()
-
-    def ask(function: str, **arguments: Any) -> Any:
-        return child.call(f"littledragon.{function}", deadline_s=120, **arguments)
-
-    yield ask
-    child.close()
-    patch.undo()
 
 
 @pytest.fixture(scope="module")
