@@ -5,7 +5,7 @@ Nodes are evidence, analysis, edit (`trace_sequence`) and effect; edges `support
 """
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 EdgeKind = Literal["supports", "motivates", "predicts"]
 SpanKind = Literal["explanation", "decision", "structure"]
@@ -31,31 +31,51 @@ class Analysis:
     text: str
 
 
-@dataclass(frozen=True)
-class Instruction:
-    """One step of the trace, its references local: `t3.0.1` is output 1 of step 0 in edit t3.
+class Instruction(NamedTuple):
+    """One step of the trace. A named tuple, since a text has hundreds and reading one must cost microseconds.
 
-    inputs: references, JSON numbers, strings, booleans, null, lists of these, `{"map": "m0"}`.
+    inputs: names of earlier outputs, JSON numbers, strings, booleans, null, lists of these, `{"map": "m0"}`. A string
+        that is not a name but looks like one is `{"str": "l3"}`.
     attrs: JSON values in TVM's order; maps as `{"map": "m0"}`.
-    outputs: the signature, a letter for each output: B(lock), L(oop), E(xpression).
+    outputs: their names as the trace has them: a letter for the type, b(lock), l(oop) or v (a sampled number), and
+        the number of outputs before it in the whole trace.
     decision: None where the kind samples nothing; for a tile `{"extent": e, "factors": [f1, …, f(n-1)]}`.
     """
 
     kind: str
     inputs: tuple[Any, ...]
     attrs: tuple[Any, ...]
-    outputs: str
+    outputs: tuple[str, ...]
     decision: Any = None
+
+    @property
+    def signature(self) -> str:
+        """The types of its outputs, a letter each: B(lock), L(oop), E(xpression)."""
+        return "".join({"b": "B", "l": "L", "v": "E"}.get(name[:1], "?") for name in self.outputs)
 
 
 @dataclass(frozen=True)
 class Edit:
-    """A semantic step: an ordered fragment of the trace. `kind` is for readers (tile, bind, cache, …)."""
+    """A semantic step: an ordered fragment of the trace. `kind` is for readers (tile, bind, cache, …).
+
+    summary: a writer's own words; empty for the summary that `tsel.summaries` derives from the instructions.
+    """
 
     id: str
     kind: str
     summary: str
     instructions: tuple[Instruction, ...]
+
+
+@dataclass(frozen=True)
+class Postproc:
+    """Post-processing that is derived: what these rules' post-processors add to the edits, the boundary first.
+
+    rules: a rule set of MetaSchedule (llvm, cuda, cuda-tensorcore, …). version: ours, of what that set does.
+    """
+
+    rules: str
+    version: int
 
 
 @dataclass(frozen=True)
@@ -86,7 +106,10 @@ class Span:
 
 @dataclass(frozen=True)
 class Graph:
-    """A whole graph. `maps` is the pool of index maps, each once, by id (m0, m1, …)."""
+    """A whole graph. `maps` is the pool of index maps, each once, by id (m0, m1, …).
+
+    postproc: None where the edits hold the whole trace, the boundary and what follows it included.
+    """
 
     edits: tuple[Edit, ...]
     maps: dict[str, Any] = field(default_factory=dict)
@@ -94,6 +117,7 @@ class Graph:
     analyses: tuple[Analysis, ...] = ()
     effects: tuple[Effect, ...] = ()
     edges: tuple[Edge, ...] = ()
+    postproc: Postproc | None = None
     tvm: str = "0.25.0.post1"
 
 
@@ -103,11 +127,3 @@ class Encoded:
 
     text: str
     spans: tuple[Span, ...]
-
-
-@dataclass(frozen=True)
-class Decoded:
-    """A parsed, well-formed graph, and the trace that its payload spells, as canonical `save_json` text."""
-
-    graph: Graph
-    trace: str

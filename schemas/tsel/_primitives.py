@@ -5,7 +5,7 @@ Source: the instruction traits in TVM's src/s_tir/schedule/primitive/*.cc. Range
 
 import re
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 SlotType = Literal[
     "B",  # a block
@@ -25,9 +25,17 @@ SlotType = Literal[
 Decision = Literal["tile", "index", "location"]
 
 
+NEEDED: Final = object()
+"""The default of a slot that has none."""
+
+
 @dataclass(frozen=True)
 class Slot:
-    """One input or attribute. `many`: the last input, repeated at least once. `plain`: booleans are not IntImm."""
+    """One input or attribute.
+
+    many: the last input, repeated at least once. plain: booleans are not IntImm.
+    default: the value of a graph that a text may leave out. words: what `line` calls the values 0, 1, …
+    """
 
     name: str
     type: SlotType
@@ -36,6 +44,8 @@ class Slot:
     pattern: re.Pattern[str] | None = None
     many: bool = False
     plain: bool = False
+    default: Any = NEEDED
+    words: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -44,6 +54,7 @@ class Primitive:
 
     outputs: letters of the signature; a star means any number, `=` as many as factors.
     edit: what an edit that begins with it is called.
+    word: what `line` calls it; empty for the kind in snake case.
     """
 
     inputs: tuple[Slot, ...]
@@ -51,6 +62,7 @@ class Primitive:
     outputs: str
     edit: str
     decision: Decision | None = None
+    word: str = ""
 
 
 _NAME: Final = re.compile(r"[^\x00-\x1f\"]{1,512}")
@@ -65,42 +77,57 @@ _LOOPS = Slot("loops", "L", many=True)
 _FACTORS = Slot("factors", "factor", low=1, high=(1 << 31) - 1, many=True)
 _MAP = Slot("index_map", "map")
 _BUFFER = Slot("buffer_index", "int", high=1023)
-_SIDE = Slot("buffer_index_type", "int", high=1)
+_SIDE = Slot("buffer_index_type", "int", high=1, words=("read", "write"))
 _STORAGE = Slot("storage_scope", "str", pattern=_SCOPE)
-_KEEP_UNIT = Slot("preserve_unit", "flag")
-_POSITION = Slot("index", "int", low=-2)
+_KEEP_UNIT = Slot("preserve_unit", "flag", default=1)
+_POSITION = Slot("index", "int", low=-2, default=-1)
 _KEY = Slot("key", "str", pattern=_NAME)
 _N = Slot("n", "int", low=2, high=64)
 
 PRIMITIVES: Final[dict[str, Primitive]] = {
     # sampling
     "SampleCategorical": Primitive(
-        (), (Slot("candidates", "ints", high=1 << 30), Slot("probs", "floats")), "E", "sample", "index"
+        (),
+        (Slot("candidates", "ints", high=1 << 30), Slot("probs", "floats")),
+        "E",
+        "sample",
+        "index",
+        word="categorical",
     ),
-    "SamplePerfectTile": Primitive((_LOOP,), (_N, Slot("max_innermost_factor", "int", low=-1)), "E=", "tile", "tile"),
+    "SamplePerfectTile": Primitive(
+        (_LOOP,), (_N, Slot("max_innermost_factor", "int", low=-1, default=64)), "E=", "tile", "tile", word="tile"
+    ),
     "SamplePartitionedTile": Primitive(
         (_LOOP,),
         (_N, Slot("partition_pos", "int", high=64), Slot("innerpart_factor", "int", low=1)),
         "E=",
         "tile",
         "tile",
+        word="partitioned_tile",
     ),
-    "SampleComputeLocation": Primitive((_BLOCK,), (), "L", "compute_at", "location"),
+    "SampleComputeLocation": Primitive((_BLOCK,), (), "L", "compute_at", "location", word="location"),
     # looking up
     "GetSBlock": Primitive(
-        (), (Slot("name", "str", pattern=_NAME), Slot("func_name", "str", pattern=_NAME)), "B", "lookup"
+        (),
+        (Slot("name", "str", pattern=_NAME), Slot("func_name", "str", pattern=_NAME, default="main")),
+        "B",
+        "lookup",
+        word="block",
     ),
-    "GetLoops": Primitive((_BLOCK,), (), "L*", "lookup"),
-    "GetChildBlocks": Primitive((_TARGET,), (), "B*", "lookup"),
-    "GetProducers": Primitive((_BLOCK,), (), "B*", "lookup"),
-    "GetConsumers": Primitive((_BLOCK,), (), "B*", "lookup"),
-    "GetOutputBlocks": Primitive((_BLOCK,), (), "B*", "lookup"),
+    "GetLoops": Primitive((_BLOCK,), (), "L*", "lookup", word="loops"),
+    "GetChildBlocks": Primitive((_TARGET,), (), "B*", "lookup", word="children"),
+    "GetProducers": Primitive((_BLOCK,), (), "B*", "lookup", word="producers"),
+    "GetConsumers": Primitive((_BLOCK,), (), "B*", "lookup", word="consumers"),
+    "GetOutputBlocks": Primitive((_BLOCK,), (), "B*", "lookup", word="output_blocks"),
     # loops
     "Fuse": Primitive((_LOOPS,), (_KEEP_UNIT,), "L", "fuse"),
     "Merge": Primitive((_LOOPS,), (), "L", "fuse"),
     "Split": Primitive(
         (_LOOP, _FACTORS),
-        (Slot("preserve_unit", "flag", plain=True), Slot("disable_predication", "flag", plain=True)),
+        (
+            Slot("preserve_unit", "flag", plain=True, default=True),
+            Slot("disable_predication", "flag", plain=True, default=False),
+        ),
         "L=",
         "split",
     ),
@@ -113,8 +140,8 @@ PRIMITIVES: Final[dict[str, Primitive]] = {
     "Unroll": Primitive((_LOOP,), (), "", "bind"),
     "Bind": Primitive((_LOOP,), (Slot("thread_axis", "str", pattern=_THREAD),), "", "bind"),
     # moving and caching
-    "CacheRead": Primitive((_BLOCK, Slot("consumers", "blocks")), (_BUFFER, _STORAGE), "B", "cache"),
-    "CacheWrite": Primitive((_BLOCK, Slot("consumers", "blocks")), (_BUFFER, _STORAGE), "B", "cache"),
+    "CacheRead": Primitive((_BLOCK, Slot("consumers", "blocks", default=())), (_BUFFER, _STORAGE), "B", "cache"),
+    "CacheWrite": Primitive((_BLOCK, Slot("consumers", "blocks", default=())), (_BUFFER, _STORAGE), "B", "cache"),
     "CacheInplace": Primitive((_BLOCK,), (_BUFFER, _STORAGE), "B*", "cache"),
     "CacheIndex": Primitive((_BLOCK,), (_STORAGE, Slot("cse_thresh", "int")), "B*", "cache"),
     "ReindexCacheRead": Primitive((_BLOCK, _MAP), (_BUFFER, _STORAGE), "B", "cache"),
@@ -137,7 +164,10 @@ PRIMITIVES: Final[dict[str, Primitive]] = {
     # layout
     "ReIndex": Primitive((_BLOCK,), (_BUFFER, _SIDE), "B", "layout"),
     "TransformLayout": Primitive(
-        (_BLOCK, _MAP), (_BUFFER, _SIDE, Slot("pad_value", "map?"), Slot("assume_injective", "flag")), "", "layout"
+        (_BLOCK, _MAP),
+        (_BUFFER, _SIDE, Slot("pad_value", "map?", default=None), Slot("assume_injective", "flag", default=1)),
+        "",
+        "layout",
     ),
     "TransformBlockLayout": Primitive((_BLOCK,), (_MAP,), "", "layout"),
     "SetAxisSeparator": Primitive((_BLOCK,), (_BUFFER, _SIDE, Slot("axis_separators", "ints", high=63)), "", "layout"),
