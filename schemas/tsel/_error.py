@@ -20,12 +20,14 @@ class TselError(Exception):
     """A text or trace is refused.
 
     gate: "parsed" where it is no graph at all, "wellformed" where it is one that breaks a rule.
-    rule: the rule's short name. place: where (a line, an edit, an instruction). str(): one line with all three.
+    rule: the rule's short name. place: where (a line, an edit, an instruction). message: what is wrong there.
+    str(): one line with all three.
     """
 
     def __init__(self, gate: Literal["parsed", "wellformed"], rule: str, place: str, message: str) -> None:
         line = "".join(c if c.isprintable() else "?" for c in message)
         super().__init__(f"{place}: {line[:300]} ({rule})")
+        self.message = message
         self.gate = gate
         self.rule = rule
         self.place = place

@@ -13,12 +13,26 @@ from littledragon.schemas.tsel._error import MAX_JSON_DEPTH, TselError
 
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)', re.DOTALL)
 """A string, or one that is not closed: it always matches, so the search for brackets is linear."""
+_SURROGATES = re.compile("[\ud800-\udfff]")
 _BRACKETS = re.compile(r"[\[\]{}]")
 _UNSAFE = re.compile("[<>&\x7f-\x9f\u2028\u2029\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]")
 
 
 class _Refused(ValueError):
     pass
+
+
+def quick(text: str, place: str) -> Any:
+    """The value of a long JSON text, at the speed of C. Numbers may be too large, nesting as deep as Python's
+    recursion goes, and of keys that stand twice the last counts, as in TVM's reader: the caller looks.
+
+    Raises:
+        TselError: gate `parsed`, rule `json`.
+    """
+    try:
+        return json.loads(text, parse_constant=_constant)
+    except (ValueError, RecursionError) as error:
+        raise TselError("parsed", "json", place, f"not JSON: {error}") from None
 
 
 def read(text: str, place: str, gate: Literal["parsed", "wellformed"] = "parsed") -> Any:
@@ -71,7 +85,7 @@ def _int(text: str) -> int:
 
 def sound(text: str) -> bool:
     """Whether a string can be written as UTF-8 (holds no lone surrogate)."""
-    return not any("\ud800" <= c <= "\udfff" for c in text)
+    return text.isascii() or _SURROGATES.search(text) is None
 
 
 def write(value: Any) -> str:

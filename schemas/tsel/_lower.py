@@ -7,27 +7,31 @@ compiler/traces.py compares that.
 
 import math
 import re
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 from littledragon.schemas.graph import Graph, Instruction
 from littledragon.schemas.tsel import _json, _maps, _values
-from littledragon.schemas.tsel._error import MAX_INSTRUCTIONS, MAX_OUTPUTS, MAX_TRACE, illegal
+from littledragon.schemas.tsel._error import MAX_INSTRUCTIONS, MAX_OUTPUTS, MAX_TRACE, TselError, illegal
 from littledragon.schemas.tsel._primitives import ANNOTATION_RANGES, PRAGMAS, PRIMITIVES, Primitive, Slot
-from littledragon.schemas.tsel._tree import Leaf, array
+from littledragon.schemas.tsel._tree import NAME, Leaf
 
 TVM: Final = "0.25.0.post1"
 """The TVM whose traces `tsel/1` holds; another version's are refused."""
+RULES: Final = {"llvm": 1, "cuda": 1, "cuda-tensorcore": 1}
+"""The rule sets whose post-processing may be derived, and the version of what they do; see compiler/rules.py."""
 
 _LETTERS: Final = {"B": "b", "L": "l", "E": "v"}
+_TYPES: Final = {"B": "b", "L": "l", "BL": "bl", "blocks": "b"}
+"""The letters of the names that a slot takes; all other slots that take names take sampled numbers."""
 _IDS: Final = {"evidence": "e", "analyses": "a", "maps": "m", "edits": "t", "effects": "p"}
 _ENDS: Final = {"supports": ("e", "a"), "motivates": ("a", "t"), "predicts": ("t", "p")}
 _PLACED: Final = ("ComputeAt", "ReverseComputeAt")
 _KIND: Final = re.compile(r"[a-z][a-z_]{0,31}")
+_ID: Final = re.compile(r"[eamtp][0-9]{1,6}")
 
 
 def lower(graph: Graph) -> Leaf:
-    """The tree of a graph's trace.
+    """The tree of a graph's trace; where post-processing is derived, of what comes before the boundary.
 
     Raises:
         TselError: gate `wellformed`: the first rule that the graph breaks.
@@ -36,27 +40,40 @@ def lower(graph: Graph) -> Leaf:
     state = _State(graph)
     for edit in graph.edits:
         for step, instruction in enumerate(edit.instructions):
-            state.add(f"{edit.id}.{step}", instruction)
-    if state.boundaries != 1:
-        raise illegal("boundary", "trace", f"one EnterPostproc is expected, {state.boundaries} found")
+            try:
+                state.add(instruction)
+            except TselError as error:
+                raise illegal(error.rule, f"{edit.id}.{step} {instruction.kind[:40]}", error.message) from None
+    allowed = 0 if graph.postproc else 1
+    if state.boundaries > allowed:
+        raise illegal("boundary", "trace", f"at most {allowed} EnterPostproc is expected, {state.boundaries} found")
     for name in graph.maps:
         if name not in state.used:
             raise illegal("map", name, "a map that no instruction uses")
-    return array(array(*state.instructions), array(*state.decisions))
+    return ("array", (("array", tuple(state.instructions)), ("array", tuple(state.decisions))))
 
 
 def _structure(graph: Graph) -> None:
-    """Ids, edges, the map pool and the version."""
+    """Ids, edges, the map pool, the rules of derived post-processing and the version."""
     if graph.tvm != TVM:
-        raise illegal("version", "graph", f"tvm is {graph.tvm}, expected {TVM}")
+        raise illegal("version", "graph", f"tvm is {graph.tvm}, expected {TVM}: encode the trace anew with that TVM")
+    if graph.postproc is not None and RULES.get(graph.postproc.rules) != graph.postproc.version:
+        known = ", ".join(f"{name} {version}" for name, version in RULES.items())
+        raise illegal(
+            "rules",
+            "postproc",
+            f"post-processing of {graph.postproc.rules[:40]} {graph.postproc.version} is not known, only {known}: "
+            "encode the whole trace",
+        )
     ids: set[str] = set()
     groups: dict[str, list[str]] = {"maps": list(graph.maps)}
     for name in ("evidence", "analyses", "edits", "effects"):
         groups[name] = [node.id for node in getattr(graph, name)]
     for name, members in groups.items():
+        letter = _IDS[name]
         for member in members:
-            if not re.fullmatch(rf"{_IDS[name]}\d{{1,6}}", member):
-                raise illegal("id", member[:40], f"the id of one of {name} is {_IDS[name]} and a number")
+            if member[:1] != letter or not _ID.fullmatch(member):
+                raise illegal("id", member[:40], f"the id of one of {name} is {letter} and a number")
             if member in ids:
                 raise illegal("id", member, "an id that stands twice")
             ids.add(member)
@@ -73,7 +90,7 @@ def _structure(graph: Graph) -> None:
         _maps.check(value, member)
         if (other := distinct.setdefault(_json.write(dict(sorted(value.items()))), member)) != member:
             raise illegal("map", member, f"the same map as {other}")
-    if sum(len(edit.instructions) for edit in graph.edits) > MAX_INSTRUCTIONS:
+    if sum([len(edit.instructions) for edit in graph.edits]) > MAX_INSTRUCTIONS:
         raise illegal("size", "graph", f"more than {MAX_INSTRUCTIONS} instructions")
     for edit in graph.edits:
         if not edit.instructions:
@@ -82,156 +99,211 @@ def _structure(graph: Graph) -> None:
             raise illegal("edit", edit.id, "the kind of an edit is a word")
 
 
-@dataclass
+def _wrong(rule: str, message: str) -> TselError:
+    """An error whose place `lower` adds."""
+    return illegal(rule, "", message)
+
+
 class _State:
     """What the instructions so far have defined."""
 
-    graph: Graph
-    names: dict[str, str] = field(default_factory=dict)
-    """Reference to the trace's name (`t0.1.0` to `l3`); the name's letter is its type."""
-    used: set[str] = field(default_factory=set)
-    instructions: list[Leaf] = field(default_factory=list)
-    decisions: list[Leaf] = field(default_factory=list)
-    numbers: dict[str, int] = field(default_factory=dict)
-    """What the sampled variables stand for, by reference."""
-    places: set[str] = field(default_factory=set)
-    """Sampled locations. They may be no loop at all, and TVM dies where another primitive takes one."""
-    boundaries: int = 0
-    mapped: int = 0
-    """Characters of all index maps: a short text may use a long map many times."""
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.defined: set[str] = set()
+        """Names of outputs; the letter is the type."""
+        self.used: set[str] = set()
+        self.instructions: list[Leaf] = []
+        self.decisions: list[Leaf] = []
+        self.numbers: dict[str, int] = {}
+        """What the sampled variables stand for."""
+        self.places: set[str] = set()
+        """Sampled locations. They may be no loop at all, and TVM dies where another primitive takes one."""
+        self.boundaries = 0
+        self.mapped = 0
+        """Characters of all index maps: a short text may use a long map many times."""
 
-    def add(self, place: str, instruction: Instruction) -> None:
+    def add(self, instruction: Instruction) -> None:
         """Checks one instruction and appends its tree."""
-        primitive = PRIMITIVES.get(instruction.kind)
+        kind, inputs, attrs, outputs, decision = instruction
+        primitive = PRIMITIVES.get(kind)
         if primitive is None:
-            raise illegal("kind", place, f"no schedule primitive is called {instruction.kind[:40]}")
-        if max(len(instruction.inputs), len(instruction.attrs), len(instruction.outputs)) > MAX_OUTPUTS:
-            raise illegal("size", place, f"more than {MAX_OUTPUTS} inputs, attributes or outputs")
-        place = f"{place} {instruction.kind}"
-        inputs = self._inputs(primitive, instruction, place)
-        if instruction.kind not in _PLACED and self.places.intersection(
-            v for v in instruction.inputs if isinstance(v, str)
-        ):
-            raise illegal("reference", place, f"a sampled location may only be an input of {' and '.join(_PLACED)}")
-        if len(instruction.attrs) != len(primitive.attrs):
-            raise illegal("arity", place, f"{len(primitive.attrs)} attributes are expected")
-        attrs = [self._attr(slot, v, place) for slot, v in zip(primitive.attrs, instruction.attrs, strict=True)]
-        self._rules(instruction, place)
-        decision = _decision(primitive, instruction, place)
-        outputs = self._outputs(primitive, instruction, place)
-        if decision is not None:
-            self.decisions.append(array(("IntImm:int32", len(self.instructions)), decision))
-            self._remember(primitive, place.split(" ", maxsplit=1)[0], attrs, decision)
-        self.instructions.append(array(("str", instruction.kind), array(*inputs), array(*attrs), array(*outputs)))
-        self.boundaries += instruction.kind == "EnterPostproc"
+            raise _wrong("kind", f"no schedule primitive is called {kind[:40]}")
+        if len(inputs) > MAX_OUTPUTS or len(attrs) > MAX_OUTPUTS or len(outputs) > MAX_OUTPUTS:
+            raise _wrong("size", f"more than {MAX_OUTPUTS} inputs, attributes or outputs")
+        given = self._inputs(primitive, inputs)
+        if self.places and kind not in _PLACED and self.places.intersection([v for v in inputs if type(v) is str]):
+            raise _wrong("reference", f"a sampled location may only be an input of {' and '.join(_PLACED)}")
+        if len(attrs) != len(primitive.attrs):
+            raise _wrong("arity", f"{len(primitive.attrs)} attributes are expected")
+        fixed = [self._attr(slot, value) for slot, value in zip(primitive.attrs, attrs, strict=True)]
+        if kind in _RULES:
+            _RULES[kind](self, inputs, attrs)
+        if primitive.decision is not None or decision is not None:
+            self._decide(primitive, instruction, fixed)
+        made = self._outputs(primitive, instruction)
+        self.instructions.append(
+            ("array", (("str", kind), ("array", tuple(given)), ("array", tuple(fixed)), ("array", tuple(made))))
+        )
 
-    def _remember(self, primitive: Primitive, reference: str, attrs: list[Leaf], decision: Leaf) -> None:
-        leaves: tuple[Leaf, ...] = decision[1] if primitive.decision == "tile" else ()
-        if primitive.decision == "index":
-            leaves = (attrs[0][1][decision[1]],)
-        self.numbers.update((f"{reference}.{i}", number) for i, (_, number) in enumerate(leaves))
-
-    def _inputs(self, primitive: Primitive, instruction: Instruction, place: str) -> list[Leaf]:
-        slots = list(primitive.inputs)
-        if slots and slots[-1].many and len(instruction.inputs) >= len(slots):
-            slots += [slots[-1]] * (len(instruction.inputs) - len(slots))
-        if len(instruction.inputs) != len(slots):
-            raise illegal("arity", place, f"{len(primitive.inputs)} inputs are expected")
-        loops = [v for slot, v in zip(slots, instruction.inputs, strict=True) if slot.many and slot.type == "L"]
-        if len({str(v) for v in loops}) != len(loops):
-            raise illegal("reference", place, "a loop that stands twice")
-        return [self._input(slot, v, place) for slot, v in zip(slots, instruction.inputs, strict=True)]
-
-    def _input(self, slot: Slot, value: Any, place: str) -> Leaf:
-        if slot.type in ("B", "L", "BL"):
-            return self._reference(value, slot.type, slot, place)
-        if slot.type == "blocks":
-            return array(*(self._reference(v, "B", slot, place) for v in _list(slot, value, place)))
-        if slot.type == "map":
-            return self._map(slot, value, place, indent=None)
-        if slot.type in ("factor", "value"):
-            if value is None and slot.type == "factor":
-                return ("str", "None")
-            if isinstance(value, str) and _maps.REFERENCE.fullmatch(value):
-                return self._reference(value, "E", slot, place)
-            if slot.type == "value":
-                if isinstance(value, list) and _refers(value):
-                    raise illegal("reference", place, f"{slot.name}: a list holds no references")
-                return _quoted(_values.mean(value, slot.plain, place))
-        leaf = _typed(slot, value, place)
-        return _quoted(leaf) if leaf[0] == "str" else leaf
-
-    def _attr(self, slot: Slot, value: Any, place: str) -> Leaf:
-        if slot.type == "map?" and value is None:
-            return ("none", None)
-        if slot.type in ("map", "map?"):
-            return self._map(slot, value, place, indent=2)
-        return _typed(slot, value, place)
-
-    def _reference(self, value: Any, letters: str, slot: Slot, place: str) -> Leaf:
-        if not isinstance(value, str) or not _maps.REFERENCE.fullmatch(value):
-            raise illegal("reference", place, f"{slot.name} must be a reference such as t0.1.0")
-        name = self.names.get(value)
-        if name is None:
-            raise illegal("reference", place, f"{value} is not defined before this instruction")
-        if name[0] not in [_LETTERS[letter] for letter in letters]:
-            raise illegal("reference", place, f"{slot.name}: {value} has not the type that is needed ({letters})")
-        return ("str", name)
-
-    def _map(self, slot: Slot, value: Any, place: str, indent: int | None) -> Leaf:
-        name = value.get("map") if isinstance(value, dict) and len(value) == 1 else None
-        if not isinstance(name, str) or name not in self.graph.maps:
-            raise illegal("map", place, f'{slot.name} must be {{"map": "m…"}}, naming a map of the graph')
-        self.used.add(name)
-
-        def resolve(reference: str) -> str:
-            return str(self._reference(reference, "E", slot, place)[1])
-
-        text = _maps.write(self.graph.maps[name], resolve, self.graph.tvm, place, indent)
-        self.mapped += len(text)
-        if self.mapped > MAX_TRACE:
-            raise illegal("size", place, f"the index maps of the trace are longer than {MAX_TRACE} characters")
-        return ("str", text)
-
-    def _outputs(self, primitive: Primitive, instruction: Instruction, place: str) -> list[Leaf]:
-        signature = primitive.outputs
-        letter, count = signature[:1], len(signature)
-        if signature.endswith("*"):
-            count = len(instruction.outputs)
-        elif signature.endswith("="):
-            count = _number(instruction.attrs[0]) if letter == "E" else len(instruction.inputs) - 1
-        if instruction.outputs != letter * count:
-            raise illegal("outputs", place, f"the output signature must be {letter * min(count, 64) or 'empty'}")
+    def _inputs(self, primitive: Primitive, inputs: tuple[Any, ...]) -> list[Leaf]:
+        slots = primitive.inputs
+        if len(inputs) != len(slots):
+            if not slots or not slots[-1].many or len(inputs) < len(slots):
+                raise _wrong("arity", f"{len(slots)} inputs are expected")
+            slots = (*slots, *(slots[-1],) * (len(inputs) - len(slots)))
         leaves: list[Leaf] = []
-        reference = place.split(" ", maxsplit=1)[0]
-        for i, kind in enumerate(instruction.outputs):
-            name = f"{_LETTERS[kind]}{len(self.names)}"
-            self.names[f"{reference}.{i}"] = name
-            leaves.append(("str", name))
-            if instruction.kind == "SampleComputeLocation":
-                self.places.add(f"{reference}.{i}")
+        defined = self.defined
+        for slot, value in zip(slots, inputs, strict=True):
+            if type(value) is str and value in defined and value[0] in _TYPES.get(slot.type, "v"):
+                leaves.append(("str", value))
+            else:
+                leaves.append(self._input(slot, value))
+        if len(inputs) > 1 and slots[-1].many and slots[-1].type == "L" and len(set(map(str, inputs))) < len(inputs):
+            raise _wrong("reference", "a loop that stands twice")
         return leaves
 
-    def _rules(self, instruction: Instruction, place: str) -> None:
-        """Rules that join several parts of one instruction."""
-        inputs, attrs = instruction.inputs, instruction.attrs
-        if instruction.kind in ("Split", "LoopPartition") and inputs[1:].count(None) > 1:
-            raise illegal("factor", place, "at most one factor is left open")
-        if instruction.kind == "SampleCategorical" and len(attrs[0]) != len(attrs[1]):
-            raise illegal("probs", place, "as many probabilities as candidates are expected")
-        if instruction.kind == "SamplePerfectTile" and _number(attrs[1]) == 0:
-            raise illegal("range", place, "max_innermost_factor is -1 or at least 1")
-        if instruction.kind == "SamplePartitionedTile" and _number(attrs[1]) > _number(attrs[0]):
-            raise illegal("range", place, "partition_pos is at most n")
-        if instruction.kind == "Annotate":
-            if attrs[0].lower().startswith("pragma_") and attrs[0] not in PRAGMAS:
-                raise illegal("pragma", place, f"{attrs[0]} is no pragma that a schedule may set")
-            value = next(iter(inputs[1].values())) if isinstance(inputs[1], dict) and inputs[1] else inputs[1]
-            if isinstance(value, str):
-                value = self.numbers.get(value, value)
-            low, high = ANNOTATION_RANGES.get(attrs[0], (-(1 << 31), 1 << 31))
-            if value is None or (isinstance(value, (int, float)) and not low <= value <= high):
-                raise illegal("range", place, f"{attrs[0]} lies from {low} to {high}")
+    def _input(self, slot: Slot, value: Any) -> Leaf:
+        if slot.type in ("B", "L", "BL"):
+            return self._reference(value, slot)
+        if slot.type == "blocks":
+            return ("array", tuple([self._reference(v, slot) for v in _list(slot, value)]))
+        if slot.type == "map":
+            return self._map(slot, value, indent=None)
+        if slot.type == "factor":
+            if value is None:
+                return ("str", "None")
+            if type(value) is str:
+                return self._reference(value, slot)
+        elif slot.type == "value":
+            if isinstance(value, str) and NAME.fullmatch(value):
+                return self._reference(value, slot)
+            if isinstance(value, list) and _refers(value):
+                raise _wrong("reference", f"{slot.name}: a list holds no references")
+            return _quoted(_values.mean(value, slot.plain, ""))
+        leaf = _typed(slot, value)
+        return _quoted(leaf) if leaf[0] == "str" else leaf
+
+    def _attr(self, slot: Slot, value: Any) -> Leaf:
+        kind = slot.type
+        if kind == "int" and type(value) is int and slot.low <= value <= slot.high:
+            return ("IntImm:int32", value)
+        if kind == "map?" and value is None:
+            return ("none", None)
+        if kind in ("map", "map?"):
+            return self._map(slot, value, indent=2)
+        return _typed(slot, value)
+
+    def _reference(self, value: Any, slot: Slot) -> Leaf:
+        letters = _TYPES.get(slot.type, "v")
+        if not isinstance(value, str) or not NAME.fullmatch(value):
+            raise _wrong("reference", f"{slot.name} must be the name of an earlier output")
+        if value not in self.defined:
+            raise _wrong("reference", f"{value} is not defined before this instruction")
+        if value[0] not in letters:
+            raise _wrong("reference", f"{slot.name}: {value} has not the type that is needed ({letters})")
+        return ("str", value)
+
+    def _map(self, slot: Slot, value: Any, indent: int | None) -> Leaf:
+        name = value.get("map") if isinstance(value, dict) and len(value) == 1 else None
+        if not isinstance(name, str) or name not in self.graph.maps:
+            raise _wrong("map", f'{slot.name} must be {{"map": "m…"}}, naming a map of the graph')
+        pooled = self.graph.maps[name]
+        self.used.add(name)
+        for sampled in _maps.names(pooled):
+            self._reference(sampled, slot)
+            if sampled[0] != "v":
+                raise _wrong("reference", f"{slot.name}: {sampled} is no sampled number")
+        text = _maps.write(pooled, self.graph.tvm, "", indent)
+        self.mapped += len(text)
+        if self.mapped > MAX_TRACE:
+            raise _wrong("size", f"the index maps of the trace are longer than {MAX_TRACE} characters")
+        return ("str", text)
+
+    def _decide(self, primitive: Primitive, instruction: Instruction, attrs: list[Leaf]) -> None:
+        """Checks and appends a decision, and remembers the numbers that it draws."""
+        decision = instruction.decision
+        if primitive.decision is None:
+            raise _wrong("decision", "this kind takes no decision")
+        if decision is None:
+            raise _wrong("decision", "the decision is missing")
+        if primitive.decision == "tile":
+            factors = tile(instruction)
+            self.numbers.update(zip(instruction.outputs, factors, strict=False))
+            leaf: Leaf = ("array", tuple([("int", factor) for factor in factors]))
+        else:
+            low, high = (0, len(attrs[0][1]) - 1) if primitive.decision == "index" else (-2, 1 << 10)
+            if type(decision) is not int or not low <= decision <= high:
+                raise _wrong("decision", f"the decision must be an integer from {low} to {high}")
+            if primitive.decision == "location":
+                self.places.update(instruction.outputs)
+            else:
+                self.numbers.update(dict.fromkeys(instruction.outputs, attrs[0][1][decision][1]))
+            leaf = ("int", decision)
+        self.decisions.append(("array", (("IntImm:int32", len(self.instructions)), leaf)))
+
+    def _outputs(self, primitive: Primitive, instruction: Instruction) -> list[Leaf]:
+        outputs = instruction.outputs
+        signature = primitive.outputs
+        if not signature:
+            if outputs:
+                raise _wrong("outputs", "this kind makes nothing")
+            return []
+        letter, mark = _LETTERS[signature[0]], signature[-1]
+        count = len(signature)
+        if mark == "*":
+            count = len(outputs)
+        elif mark == "=":
+            count = _number(instruction.attrs[0]) if letter == "v" else len(instruction.inputs) - 1
+        first = len(self.defined)
+        expected = [f"{letter}{number}" for number in range(first, first + count)]
+        if list(outputs) != expected:
+            named = ", ".join(expected[:2]) + (", …" if count > 2 else "")
+            raise _wrong("outputs", f"{count} outputs are expected, called {named or 'nothing'}")
+        self.defined.update(expected)
+        return [("str", name) for name in expected]
+
+    def _one_open_factor(self, inputs: tuple[Any, ...], _: tuple[Any, ...]) -> None:
+        if inputs[1:].count(None) > 1:
+            raise _wrong("factor", "at most one factor is left open")
+
+    def _as_many_probabilities(self, _: tuple[Any, ...], attrs: tuple[Any, ...]) -> None:
+        if len(attrs[0]) != len(attrs[1]):
+            raise _wrong("probs", "as many probabilities as candidates are expected")
+
+    def _no_limit_of_zero(self, _: tuple[Any, ...], attrs: tuple[Any, ...]) -> None:
+        if _number(attrs[1]) == 0:
+            raise _wrong("range", "max_innermost_factor is -1 or at least 1")
+
+    def _position_in_tile(self, _: tuple[Any, ...], attrs: tuple[Any, ...]) -> None:
+        if _number(attrs[1]) > _number(attrs[0]):
+            raise _wrong("range", "partition_pos is at most n")
+
+    def _annotation(self, inputs: tuple[Any, ...], attrs: tuple[Any, ...]) -> None:
+        key, value = attrs[0], inputs[1]
+        if key.lower().startswith("pragma_") and key not in PRAGMAS:
+            raise _wrong("pragma", f"{key} is no pragma that a schedule may set")
+        if isinstance(value, dict) and value:
+            value = next(iter(value.values()))
+        elif isinstance(value, str):
+            value = self.numbers.get(value, value)
+        low, high = ANNOTATION_RANGES.get(key, (-(1 << 31), 1 << 31))
+        if value is None or (isinstance(value, (int, float)) and not low <= value <= high):
+            raise _wrong("range", f"{key} lies from {low} to {high}")
+
+    def _boundary(self, _: tuple[Any, ...], __: tuple[Any, ...]) -> None:
+        self.boundaries += 1
+
+
+_RULES: Final = {
+    "Split": _State._one_open_factor,
+    "LoopPartition": _State._one_open_factor,
+    "SampleCategorical": _State._as_many_probabilities,
+    "SamplePerfectTile": _State._no_limit_of_zero,
+    "SamplePartitionedTile": _State._position_in_tile,
+    "Annotate": _State._annotation,
+    "EnterPostproc": _State._boundary,
+}
+"""Rules that join several parts of one instruction."""
 
 
 def _number(value: Any) -> int:
@@ -239,17 +311,17 @@ def _number(value: Any) -> int:
     return int(next(iter(value.values())) if isinstance(value, dict) else value)
 
 
-def _list(slot: Slot, value: Any, place: str) -> list[Any]:
-    if not isinstance(value, list) or len(value) > MAX_OUTPUTS:
-        raise illegal("type", place, f"{slot.name} must be a list of at most {MAX_OUTPUTS}")
-    return value
+def _list(slot: Slot, value: Any) -> list[Any]:
+    if not isinstance(value, (list, tuple)) or len(value) > MAX_OUTPUTS:
+        raise _wrong("type", f"{slot.name} must be a list of at most {MAX_OUTPUTS}")
+    return list(value)
 
 
 def _refers(value: Any) -> bool:
     """Whether a string in a list looks like a reference; one that is meant as it stands is spelled out."""
     if isinstance(value, list):
         return any(_refers(item) for item in value)
-    return isinstance(value, str) and _maps.REFERENCE.fullmatch(value) is not None
+    return isinstance(value, str) and NAME.fullmatch(value) is not None
 
 
 def _quoted(leaf: Leaf) -> Leaf:
@@ -259,12 +331,12 @@ def _quoted(leaf: Leaf) -> Leaf:
     return ("array", tuple(_quoted(item) for item in leaf[1])) if leaf[0] == "array" else leaf
 
 
-def _typed(slot: Slot, value: Any, place: str) -> Leaf:
+def _typed(slot: Slot, value: Any) -> Leaf:
     """The leaf of an integer, flag, string or list, checked against its slot."""
-    leaf = _values.mean(value, slot.plain, place)
+    leaf = _values.mean(value, slot.plain, "")
     tag, inner = leaf
     if slot.type in ("ints", "floats"):
-        _list(slot, value, place)
+        _list(slot, value)
         if slot.type == "floats":
             fits = all(t.startswith(("FloatImm:", "float")) and v >= 0 for t, v in inner)
             fits = fits and 0 < math.fsum(v for _, v in inner) <= 1.001
@@ -278,7 +350,7 @@ def _typed(slot: Slot, value: Any, place: str) -> Leaf:
         fits = _integer(tag) and slot.low <= inner <= slot.high
     if not fits:
         detail = f" from {slot.low} to {slot.high}" if slot.type in ("int", "ints", "factor") else ""
-        raise illegal("range", place, f"{slot.name}: {str(value)[:60]} is not of type {slot.type}{detail}")
+        raise _wrong("range", f"{slot.name}: {str(value)[:60]} is not of type {slot.type}{detail}")
     return leaf
 
 
@@ -286,25 +358,7 @@ def _integer(tag: str) -> bool:
     return tag == "int" or (tag.startswith("IntImm:") and tag != "IntImm:bool")
 
 
-def _decision(primitive: Primitive, instruction: Instruction, place: str) -> Leaf | None:
-    """The decision's leaf; a tile's last factor follows from its extent."""
-    decision = instruction.decision
-    if primitive.decision is None:
-        if decision is not None:
-            raise illegal("decision", place, "this kind takes no decision")
-        return None
-    if decision is None:
-        raise illegal("decision", place, "the decision is missing")
-    if primitive.decision == "tile":
-        return array(*(("int", factor) for factor in tile(instruction, place)))
-    high = len(instruction.attrs[0]) - 1 if primitive.decision == "index" else 1 << 10
-    low = 0 if primitive.decision == "index" else -2
-    if type(decision) is not int or not low <= decision <= high:
-        raise illegal("decision", place, f"the decision must be an integer from {low} to {high}")
-    return ("int", decision)
-
-
-def tile(instruction: Instruction, place: str) -> list[int]:
+def tile(instruction: Instruction) -> list[int]:
     """All factors of a sampled tile, the last one derived.
 
     Raises:
@@ -312,25 +366,25 @@ def tile(instruction: Instruction, place: str) -> list[int]:
     """
     decision = instruction.decision
     if not isinstance(decision, dict) or set(decision) != {"extent", "factors"}:
-        raise illegal("tile", place, "a tile's decision holds extent and factors")
+        raise _wrong("tile", "a tile's decision holds extent and factors")
     extent, factors = decision["extent"], decision["factors"]
     if type(extent) is not int or not 1 <= extent < 1 << 31:
-        raise illegal("tile", place, "the extent must be an integer of at least 1")
+        raise _wrong("tile", "the extent must be an integer of at least 1")
     n = _number(instruction.attrs[0])
     if not isinstance(factors, list) or len(factors) != n - 1:
-        raise illegal("tile", place, f"{n - 1} factors are expected, the last of {n} follows from the extent")
+        raise _wrong("tile", f"{n - 1} factors are expected, the last of {n} follows from the extent")
     if not all(type(factor) is int and factor >= 1 for factor in factors):
-        raise illegal("tile", place, "a factor must be an integer of at least 1")
+        raise _wrong("tile", "a factor must be an integer of at least 1")
     product = math.prod(factors)
     if extent % product:
-        raise illegal("tile", place, f"the factors {' * '.join(map(str, factors))} do not divide the extent {extent}")
+        raise _wrong("tile", f"the factors {' * '.join(map(str, factors))} do not divide the extent {extent}")
     full = [*factors, extent // product]
     if instruction.kind == "SamplePerfectTile":
         limit = _number(instruction.attrs[1])
         if limit != -1 and full[-1] > limit:
-            raise illegal("tile", place, f"the last factor is {full[-1]}, at most {limit} is allowed")
+            raise _wrong("tile", f"the last factor is {full[-1]}, at most {limit} is allowed")
     else:
         position, inner = _number(instruction.attrs[1]), _number(instruction.attrs[2])
         if math.prod(full[position:]) % inner:
-            raise illegal("tile", place, f"the inner part is not a multiple of {inner}")
+            raise _wrong("tile", f"the inner part is not a multiple of {inner}")
     return full

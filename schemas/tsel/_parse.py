@@ -7,10 +7,11 @@ a comment, a CDATA section, nesting deeper than the format has, a node or an att
 from typing import Any, Final
 from xml.parsers import expat
 
-from littledragon.schemas.graph import Analysis, Edge, Edit, Effect, Evidence, Graph, Instruction
-from littledragon.schemas.tsel import _json
-from littledragon.schemas.tsel._error import MAX_TEXT, TselError, malformed
-from littledragon.schemas.tsel._render import VERSION
+from littledragon.schemas.graph import Analysis, Edge, Edit, Effect, Evidence, Graph, Instruction, Postproc
+from littledragon.schemas.tsel import _fragments, _json, _line, _maps
+from littledragon.schemas.tsel._error import MAX_INSTRUCTIONS, MAX_TEXT, illegal, malformed
+from littledragon.schemas.tsel._lower import TVM
+from littledragon.schemas.tsel._render import NOTATIONS, VERSION
 
 _ATTRIBUTES: Final = {
     "graph": {"version", "notation", "tvm"},
@@ -19,6 +20,7 @@ _ATTRIBUTES: Final = {
     "map": {"id"},
     "trace_sequence": {"id", "kind"},
     "summary": set(),
+    "postproc": {"rules", "version"},
     "effect": {"id"},
     "supports": {"from", "to"},
     "motivates": {"from", "to"},
@@ -26,7 +28,7 @@ _ATTRIBUTES: Final = {
 }
 _PARENT: Final = {"graph": "", "summary": "trace_sequence"}
 """What a node stands in; all others stand in the graph."""
-_KEYS: Final = ("k", "i", "a", "o", "d")
+_EMPTY: Final = ("supports", "motivates", "predicts", "postproc")
 
 
 def parse(text: str | bytes) -> Graph:
@@ -63,6 +65,13 @@ class _Reader:
         self.summary: str | None = None
         self.line = 1
         self.tvm = ""
+        self.notation = ""
+        self.postproc: Postproc | None = None
+        self.before: Instruction | None = None
+        self.names: dict[str, str] = {}
+        """Of all outputs so far, by coordinates; only `json` needs them."""
+        self.made = 0
+        self.count = 0
         self.maps: dict[str, Any] = {}
         self.evidence: list[Evidence] = []
         self.analyses: list[Analysis] = []
@@ -88,9 +97,15 @@ class _Reader:
             raise malformed("xml", f"line {error.lineno}", expat.ErrorString(error.code)) from None
 
     def graph(self) -> Graph:
+        maps = self.maps
+        if self.notation == "json":
+            for name, value in maps.items():
+                _maps.check(value, name)
+            maps = {name: _maps.rename(value, self.coordinate) for name, value in maps.items()}
         return Graph(
             edits=tuple(self.edits),
-            maps=self.maps,
+            maps=maps,
+            postproc=self.postproc,
             evidence=tuple(self.evidence),
             analyses=tuple(self.analyses),
             effects=tuple(self.effects),
@@ -124,9 +139,25 @@ class _Reader:
         self.path.append(name)
 
     def head(self, attributes: dict[str, str]) -> None:
-        if attributes["version"] != VERSION or attributes["notation"] != "json":
-            raise TselError("wellformed", "version", self.place, f"expected version {VERSION} and notation json")
-        self.tvm = attributes["tvm"]
+        if attributes["version"] != VERSION:
+            message = (
+                f"version {attributes['version'][:20]} is not {VERSION}: convert it with the littledragon that wrote it"
+            )
+            raise illegal("version", self.place, message)
+        if attributes["tvm"] != TVM:
+            raise illegal(
+                "version", self.place, f"tvm is {attributes['tvm'][:20]}, expected {TVM}: encode the trace anew"
+            )
+        if attributes["notation"] not in NOTATIONS:
+            raise illegal("version", self.place, f"notation is one of {', '.join(NOTATIONS)}")
+        self.tvm, self.notation = attributes["tvm"], attributes["notation"]
+
+    def coordinate(self, reference: str) -> str:
+        """The name that a map's coordinates stand for."""
+        name = self.names.get(reference)
+        if name is None:
+            raise illegal("map", "graph", f"a map refers to {reference[:40]}, which no edit makes")
+        return name
 
     def blank(self) -> None:
         """Between nodes stands white space only."""
@@ -153,35 +184,49 @@ class _Reader:
             self.effects.append(Effect(at["id"], text))
         elif name == "map":
             if at["id"] in self.maps:
-                raise TselError("wellformed", "id", self.place, f"map {at['id'][:40]} stands twice")
+                raise illegal("id", self.place, f"map {at['id'][:40]} stands twice")
             self.maps[at["id"]] = _json.read(text, f"{self.place}, {at['id'][:40]}", "wellformed")
         elif name == "trace_sequence":
             self.edit(at, text)
         else:
             if text.strip():
                 raise malformed("text", self.place, f"<{name}> is empty")
-            self.edges.append(Edge(name, at["from"], at["to"]))  # type: ignore[arg-type]
+            if name == "postproc":
+                self.rules(at)
+            else:
+                self.edges.append(Edge(name, at["from"], at["to"]))  # type: ignore[arg-type]
+
+    def rules(self, at: dict[str, str]) -> None:
+        if self.postproc is not None:
+            raise malformed("node", self.place, "a second <postproc>")
+        version = at["version"]
+        if not version.isascii() or not version.isdigit() or len(version) > 6 or str(int(version)) != version:
+            raise illegal("rules", self.place, "the version of a rule set is a number")
+        self.postproc = Postproc(at["rules"], int(version))
 
     def edit(self, at: dict[str, str], text: str) -> None:
-        if self.summary is None:
-            raise malformed("node", self.place, "an edit begins with its <summary>")
         instructions: list[Instruction] = []
+        name = at["id"][:40]
         for offset, line in enumerate(text.split("\n")):
-            if line.strip(" \t\r"):
-                place = f"line {self.line + offset}, {at['id'][:40]}.{len(instructions)}"
-                instructions.append(_instruction(_json.read(line, place, "wellformed"), place))
-        self.edits.append(Edit(at["id"], at["kind"], self.summary, tuple(instructions)))
+            if not line or line.isspace():
+                continue
+            self.count += 1
+            if self.count > MAX_INSTRUCTIONS:
+                raise illegal("size", self.place, f"more than {MAX_INSTRUCTIONS} instructions")
+            place = f"line {self.line + offset}, {name}.{len(instructions)}"
+            if self.notation == "line":
+                instruction = _line.read(line, self.before, place)
+            else:
+                instruction = self.fragment(line, name, len(instructions), place)
+            instructions.append(instruction)
+            self.before = instruction
+        self.edits.append(Edit(at["id"], at["kind"], self.summary or "", tuple(instructions)))
         self.summary = None
 
-
-def _instruction(value: Any, place: str) -> Instruction:
-    if not isinstance(value, dict) or not set(value) <= set(_KEYS) or not isinstance(value.get("k"), str):
-        raise TselError("wellformed", "grammar", place, 'a fragment is an object with "k" and some of i, a, o, d')
-    for key, kind in (("i", list), ("a", list), ("o", str)):
-        if key in value and (not isinstance(value[key], kind) or not value[key]):
-            raise TselError("wellformed", "grammar", place, f'"{key}" is left out or a {kind.__name__} with content')
-    if "d" in value and value["d"] is None:
-        raise TselError("wellformed", "grammar", place, '"d" is left out or a decision')
-    return Instruction(
-        value["k"], tuple(value.get("i", [])), tuple(value.get("a", [])), value.get("o", ""), value.get("d")
-    )
+    def fragment(self, line: str, edit: str, step: int, place: str) -> Instruction:
+        value = _json.read(line, place, "wellformed")
+        instruction = _fragments.read(value, self.before, self.names, edit, self.made, place)
+        for output, name in enumerate(instruction.outputs):
+            self.names[f"{edit}.{step}.{output}"] = name
+        self.made += len(instruction.outputs)
+        return instruction

@@ -162,7 +162,7 @@ PRIMITIVES: Final[dict[str, Primitive]] = {
     "ReverseComputeInline": Primitive((_BLOCK,), (), "", "inline"),
     "FuseReductionEpilogue": Primitive((_BLOCK, _BLOCK), (), "", "inline"),
     # layout
-    "ReIndex": Primitive((_BLOCK,), (_BUFFER, _SIDE), "B", "layout"),
+    "ReIndex": Primitive((_BLOCK,), (_BUFFER, _SIDE), "B", "layout", word="reindex"),
     "TransformLayout": Primitive(
         (_BLOCK, _MAP),
         (_BUFFER, _SIDE, Slot("pad_value", "map?", default=None), Slot("assume_injective", "flag", default=1)),

@@ -11,8 +11,8 @@ Formats: TVM 0.25, src of tvm-ffi `ToJSONGraph`.
 """
 
 import json
-import math
 import re
+import sys
 from typing import Any
 
 from littledragon.schemas.tsel import _json
@@ -21,9 +21,12 @@ from littledragon.schemas.tsel._error import MAX_LEAVES, MAX_STRING, MAX_TRACE, 
 Leaf = tuple[str, Any]
 
 NONE: Leaf = ("none", None)
+NAME = re.compile(r"[blv](0|[1-9][0-9]{0,5})")
+"""The name of an output: its type and the number of outputs before it."""
 _INT_DTYPE = re.compile(r"(u?)int(8|16|32|64)")
 _FLOAT_DTYPES = ("float16", "float32", "float64", "bfloat16")
 _MAX_DEPTH = 16
+_GREATEST = sys.float_info.max
 
 
 def array(*items: Leaf) -> Leaf:
@@ -42,63 +45,83 @@ def parse(text: str) -> tuple[Leaf, str]:
         raise malformed("type", "trace", "a trace is text")
     if len(text) > MAX_TRACE:
         raise malformed("size", "trace", f"longer than {MAX_TRACE} characters")
-    graph = _json.read(text, "trace")
-    if not isinstance(graph, dict) or not isinstance(graph.get("nodes"), list) or "root_index" not in graph:
-        raise malformed("graph", "trace", "no object with root_index and nodes")
-    metadata = graph.get("metadata")
-    if set(graph) != {"root_index", "nodes", "metadata"} or not isinstance(metadata, dict):
-        raise malformed("graph", "trace", "keys must be root_index, nodes and metadata")
+    graph = _json.quick(text, "trace")
+    if not isinstance(graph, dict) or set(graph) != {"root_index", "nodes", "metadata"}:
+        raise malformed("graph", "trace", "an object with root_index, nodes and metadata is expected")
+    nodes, metadata = graph["nodes"], graph["metadata"]
+    if not isinstance(nodes, list) or not isinstance(metadata, dict):
+        raise malformed("graph", "trace", "nodes is a list, metadata an object")
     version = metadata.get("tvm_version")
     if set(metadata) != {"tvm_version"} or not isinstance(version, str) or len(version) > 64:
         raise malformed("version", "trace", "metadata must hold tvm_version and nothing else")
-    reader = _Reader(graph["nodes"])
-    leaf = reader.leaf(graph["root_index"], 0)
-    return leaf, version
+    leaves = _leaves(nodes)
+    root = graph["root_index"]
+    if type(root) is not int or not 0 <= root < len(leaves):
+        raise malformed("index", "trace", "root_index is no node")
+    return leaves[root], version
 
 
-class _Reader:
-    def __init__(self, nodes: list[Any]) -> None:
-        self.nodes = nodes
-        self.left = MAX_LEAVES
+def _leaves(nodes: list[Any]) -> list[Leaf]:
+    """The tree under each node. TVM writes the children of a node before it, so one pass is enough and no cycle
+    can be; sizes are counted, since a few nodes that share each other can stand for a tree of any size."""
+    leaves: list[Leaf] = []
+    sizes: list[int] = []
+    depths: list[int] = []
+    for node in nodes:
+        if type(node) is not dict:
+            raise malformed("node", f"node {len(leaves)}", "not a node with type and data")
+        kind, data = node.get("type"), node.get("data")
+        size, depth = 1, 0
+        if kind == "ffi.String" and type(data) is str and len(data) <= MAX_STRING and data.isascii():
+            leaf: Leaf = ("str", data)
+        elif kind == "ffi.Array" and type(data) is list:
+            children = _children(data, len(leaves))
+            leaf = ("array", tuple([leaves[i] for i in children]))
+            if children:
+                size, depth = 1 + sum([sizes[i] for i in children]), 1 + max([depths[i] for i in children])
+        elif kind == "ffi.Map" and type(data) is list:
+            children = _children(data, len(leaves))
+            leaf = _dict([leaves[i] for i in children], len(leaves))
+            size = 1 + sum([sizes[i] for i in children])
+            depth = 1 + max([depths[i] for i in children], default=0)
+        elif kind in ("ir.IntImm", "ir.FloatImm") and type(data) is dict:
+            leaf = _immediate(kind, data, leaves)
+        else:
+            leaf = _plain(kind, data, f"node {len(leaves)}")
+        if size > MAX_LEAVES or depth > _MAX_DEPTH or len(node) > 2:
+            raise malformed("node", f"node {len(leaves)}", "too many leaves, too deep, or more than type and data")
+        leaves.append(leaf)
+        sizes.append(size)
+        depths.append(depth)
+    return leaves
 
-    def leaf(self, index: Any, depth: int) -> Leaf:
-        """The tree under a node. A cycle ends at the depth limit; expanding shared nodes at the leaf limit."""
-        if not isinstance(index, int) or isinstance(index, bool) or not 0 <= index < len(self.nodes):
-            raise malformed("index", f"node {str(index)[:20]}", "a reference to a node that is not there")
-        place = f"node {index}"
-        node = self.nodes[index]
-        if not isinstance(node, dict) or not isinstance(node.get("type"), str) or not set(node) <= {"type", "data"}:
-            raise malformed("node", place, "not a node with type and data")
-        self.left -= 1
-        if depth > _MAX_DEPTH or self.left < 0:
-            raise malformed("cycle", place, "the graph is cyclic, too deep or too large")
-        kind, data = node["type"], node.get("data")
-        if kind == "ffi.Array" and isinstance(data, list):
-            return ("array", tuple(self.leaf(i, depth + 1) for i in data))
-        if kind == "ffi.Map" and isinstance(data, list) and len(data) % 2 == 0:
-            return self._dict(data, depth, place)
-        if kind in ("ir.IntImm", "ir.FloatImm") and isinstance(data, dict):
-            return self._immediate(kind, data, depth, place)
-        return _plain(kind, data, place)
 
-    def _dict(self, data: list[Any], depth: int, place: str) -> Leaf:
-        items = []
-        for key, value in zip(data[::2], data[1::2], strict=True):
-            tag, name = self.leaf(key, depth + 1)
-            if tag != "str":
-                raise malformed("node", place, "a map whose keys are not strings")
-            items.append((name, self.leaf(value, depth + 1)))
-        if len({name for name, _ in items}) != len(items):
-            raise malformed("node", place, "a key stands twice in one map")
-        return ("dict", tuple(sorted(items)))
+def _children(data: list[Any], here: int) -> list[int]:
+    """The node numbers in a list, all of them before `here`."""
+    for i in data:
+        if type(i) is not int or not 0 <= i < here:
+            raise malformed("index", f"node {here}", "a reference to a node that is not before it")
+    return data
 
-    def _immediate(self, kind: str, data: dict[str, Any], depth: int, place: str) -> Leaf:
-        if set(data) != {"span", "dtype", "value"} or self.leaf(data["span"], depth + 1) != NONE:
-            raise malformed("node", place, f"{kind} must hold span (None), dtype and value")
-        leaf = immediate(kind.removeprefix("ir."), data["dtype"], data["value"])
-        if leaf is None:
-            raise malformed("value", place, f"{kind} of this dtype cannot hold this value")
-        return leaf
+
+def _dict(parts: list[Leaf], here: int) -> Leaf:
+    names = [value for tag, value in parts[::2] if tag == "str"]
+    if len(parts) % 2 or len(names) * 2 != len(parts) or len(set(names)) != len(names):
+        raise malformed("node", f"node {here}", "a map has a value for each key, and keys that differ and are strings")
+    return ("dict", tuple(sorted(zip(names, parts[1::2], strict=True), key=lambda item: item[0])))
+
+
+def _immediate(kind: str, data: dict[str, Any], leaves: list[Leaf]) -> Leaf:
+    span, dtype, value = data.get("span"), data.get("dtype"), data.get("value")
+    place = f"node {len(leaves)}"
+    if type(span) is not int or not 0 <= span < len(leaves) or leaves[span] != NONE or len(data) != 3:
+        raise malformed("node", place, f"{kind} must hold span (None), dtype and value")
+    if dtype == "int32" and type(value) is int and kind == "ir.IntImm" and -(1 << 31) <= value < 1 << 31:
+        return ("IntImm:int32", value)
+    leaf = immediate(kind.removeprefix("ir."), dtype, value)
+    if leaf is None:
+        raise malformed("value", place, f"{kind} of this dtype cannot hold this value")
+    return leaf
 
 
 def immediate(kind: str, dtype: Any, value: Any) -> Leaf | None:
@@ -107,7 +130,7 @@ def immediate(kind: str, dtype: Any, value: Any) -> Leaf | None:
     if not isinstance(dtype, str) or not number:
         return None
     if kind == "FloatImm":
-        fits = dtype in _FLOAT_DTYPES and math.isfinite(value)
+        fits = dtype in _FLOAT_DTYPES and -_GREATEST <= value <= _GREATEST
         return (f"FloatImm:{dtype}", float(value)) if fits else None
     match = _INT_DTYPE.fullmatch(dtype)
     bits = int(match[2]) - (not match[1]) if match else 1
@@ -116,7 +139,7 @@ def immediate(kind: str, dtype: Any, value: Any) -> Leaf | None:
     return (f"IntImm:{dtype}", value) if fits else None
 
 
-def _plain(kind: str, data: Any, place: str) -> Leaf:
+def _plain(kind: Any, data: Any, place: str) -> Leaf:
     if kind == "None" and data is None:
         return NONE
     if kind == "ffi.String" and isinstance(data, str) and (len(data) <= MAX_STRING or data[:1] == "{"):
@@ -125,11 +148,11 @@ def _plain(kind: str, data: Any, place: str) -> Leaf:
         return ("str", data)
     if kind == "bool" and isinstance(data, bool):
         return ("bool", data)
-    if kind == "int" and isinstance(data, int) and not isinstance(data, bool):
+    if kind == "int" and type(data) is int and -(1 << 63) <= data < 1 << 63:
         return ("int", data)
-    if kind == "float" and isinstance(data, (int, float)) and not isinstance(data, bool):
+    if kind == "float" and type(data) in (int, float) and -_GREATEST <= data <= _GREATEST:
         return ("float", float(data))
-    raise malformed("node", place, f"unknown node type, or data that does not fit it: {kind[:40]}")
+    raise malformed("node", place, f"unknown node type, or data that does not fit it: {str(kind)[:40]}")
 
 
 def write(leaf: Leaf, version: str) -> str:

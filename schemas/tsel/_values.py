@@ -7,15 +7,14 @@ A plain value has the type that is usual in its place; any other type is spelled
     0.5 -> FloatImm float32    "x" -> string                     {"float": 0.5}, {"FloatImm:float64": 0.5}
     null -> None               [..] -> array                     {"dict": {"k": …}}: a map with string keys
 
-Among inputs a string that looks like `t3.0.1` is a reference; a literal that does is `{"str": "t3.0.1"}`.
+Among inputs a string that looks like a name (`l17`) is one; a literal that does is `{"str": "l17"}`.
 """
 
 from typing import Any
 
 from littledragon.schemas.tsel import _json
 from littledragon.schemas.tsel._error import MAX_STRING, illegal
-from littledragon.schemas.tsel._maps import REFERENCE
-from littledragon.schemas.tsel._tree import NONE, Leaf, immediate
+from littledragon.schemas.tsel._tree import NAME, NONE, Leaf, immediate
 
 _MAX_DEPTH = 8
 _PLAIN = {"int": int, "float": float, "bool": bool}
@@ -81,7 +80,7 @@ def _tagged(value: dict[str, Any], plain: bool, place: str, depth: int) -> Leaf:
     leaf: Leaf | None = None
     if tag == "dict" and isinstance(inner, dict) and all(_short(key) for key in inner):
         return ("dict", tuple(sorted((key, mean(item, True, place, depth + 1)) for key, item in inner.items())))
-    if tag == "str" and isinstance(inner, str) and REFERENCE.fullmatch(inner):
+    if tag == "str" and isinstance(inner, str) and NAME.fullmatch(inner):
         return ("str", inner)
     if tag in _PLAIN and type(inner) is _PLAIN[tag]:
         leaf = (tag, inner)
