@@ -1,0 +1,122 @@
+"""Hits the language with mutants in a process of its own: `python hammer.py FIRST COUNT AT [trace]` prints a report.
+
+AT is a file that always holds the seed that is being tried, for whoever finds this process dead. A call that lasts
+ten seconds ends the process with a traceback; one that computes longer than a second, any exception but TselError,
+and anything accepted that breaks a rule are in the report with their seeds.
+"""
+
+import faulthandler
+import json
+import mmap
+import resource
+import signal
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import mutants
+from legality import faults
+
+from littledragon.schemas import tsel
+from littledragon.schemas.tsel import TselError
+
+SLOW_S = 1.0
+HUNG_S = 10.0
+MEMORY = 2 << 30
+"""Bytes of address space; a text of one mebibyte that needs more fails with MemoryError."""
+
+
+def wrong(text: str | bytes) -> tuple[str, str]:
+    """Of one text: "refused" or "accepted" or what is wrong, and the rule or the detail."""
+    try:
+        decoded = tsel.decode(text)
+    except TselError as error:
+        if error.gate not in ("parsed", "wellformed") or "\n" in str(error) or len(str(error)) > 1000:
+            return "a bad message", str(error)
+        return "refused", f"{error.gate}.{error.rule}"
+    tiles = [
+        (step.decision["extent"], step.decision["factors"])
+        for edit in decoded.graph.edits
+        for step in edit.instructions
+        if isinstance(step.decision, dict)
+    ]
+    if fault := faults(decoded.trace, tiles):
+        return "illegal and accepted", fault
+    for notation in mutants.NOTATIONS:
+        try:
+            again = tsel.render(decoded.graph, notation).text
+        except TselError as error:
+            if error.rule == "size":
+                continue
+            return "accepted but not written", f"{notation}: {error}"
+        other = tsel.decode(again)
+        if other.trace != decoded.trace or other.graph != decoded.graph:
+            return "written as something else", notation
+        if tsel.render(other.graph, notation).text != again:
+            return "written in two ways", notation
+    return "accepted", ""
+
+
+def wrong_trace(trace: str) -> tuple[str, str]:
+    """The same of one trace."""
+    try:
+        text = tsel.encode(trace).text
+    except TselError as error:
+        return "refused", f"{error.gate}.{error.rule}"
+    decoded = tsel.decode(text)
+    if decoded.trace != tsel.canonical(trace):
+        return "decoded to another trace", ""
+    return wrong(text)
+
+
+def strike(first: int, count: int, at: Any, traces: bool) -> dict[str, Any]:
+    """The report on `count` seeds from `first`."""
+    outcomes: Counter[str] = Counter()
+    rules: Counter[str] = Counter()
+    accepted: Counter[str] = Counter()
+    done: Counter[str] = Counter()
+    bad: list[dict[str, Any]] = []
+    slowest = (0.0, first)
+    for seed in range(first, first + count):
+        at[:] = seed.to_bytes(8, "little")
+        made, text = mutants.trace(seed) if traces else mutants.payload(seed)[::2]
+        signal.setitimer(signal.ITIMER_REAL, HUNG_S)
+        start = time.process_time()
+        try:
+            outcome, detail = wrong_trace(str(text)) if traces else wrong(text)
+        except Exception as error:
+            outcome, detail = "raised", f"{type(error).__name__}: {str(error)[:200]}"
+        taken = time.process_time() - start
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        slowest = max(slowest, (taken, seed))
+        outcomes[outcome] += 1
+        rules[detail if outcome == "refused" else outcome] += 1
+        done.update(set(made.split("+")))
+        accepted.update(set(made.split("+")) if outcome == "accepted" else ())
+        if outcome not in ("refused", "accepted") or taken > SLOW_S:
+            bad.append({"seed": seed, "made": made, "outcome": outcome, "detail": detail, "s": round(taken, 2)})
+    return {
+        "outcomes": dict(outcomes),
+        "rules": dict(rules.most_common()),
+        "accepted": {name: [accepted[name], number] for name, number in done.most_common()},
+        "bad": bad,
+        "slowest_s": slowest,
+        "peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+    }
+
+
+def main(first: str, count: str, at: str, *kind: str) -> None:
+    """Prints the report as JSON."""
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    faulthandler.enable()
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    faulthandler.register(signal.SIGALRM, chain=True)
+    with Path(at).open("r+b") as file, mmap.mmap(file.fileno(), 8) as place:
+        report = strike(int(first), int(count), place, kind == ("trace",))
+    json.dump(report, sys.stdout)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
