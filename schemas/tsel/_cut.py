@@ -5,7 +5,7 @@ Every instruction goes into exactly one edit and keeps its place, so the edits i
 sampled numbers wait for the instruction that uses them. What follows in a step works on the block that the step is
 about, or on loops of it; that, and the kind of the instruction, decides whether the step goes on.
 
-After the boundary a step is what one post-processor does, and all are of kind `postproc`.
+All that follows the boundary is one edit, `postproc`: rules wrote it, in one go.
 """
 
 from collections.abc import Callable, Sequence
@@ -73,7 +73,6 @@ class _Cutter:
         raw, owner = self.raw, self.owner
         found: list[tuple[int, int, str]] = []
         start = end = 0  # the present edit; from `end` on, instructions wait
-        after = False
         for index, step in enumerate(raw):
             kind, inputs = step.kind, step.inputs
             block = inputs[0] if inputs and type(inputs[0]) is str else None
@@ -82,26 +81,22 @@ class _Cutter:
                 owner.update(dict.fromkeys(step.outputs, block))
             if kind in _AHEAD:
                 continue
-            if after:
-                grown = _theme(self, step, index, block)
-                goes_on = grown == self.kind or not self.kind
-            else:
-                rule = _RULES.get(kind)
-                grown = rule(self, step, index, block) if rule is not None and end else ""
-                goes_on = grown != ""
-            if not goes_on or index - start >= MAX_EDIT:
+            rule = _RULES.get(kind)
+            grown = rule(self, step, index, block) if rule is not None and end else ""
+            if grown == "" or index - start >= MAX_EDIT:
                 if end:
                     end = _idle(raw, end, index)
-                    found.append((start, end, "postproc" if after else self.kind))
+                    found.append((start, end, self.kind))
                 start = end
                 self.block = step.outputs[0] if kind in _MAKERS and step.outputs else block
-                if not after:
-                    grown = _first(step)
-                    after = kind == "EnterPostproc"
-            self.kind = "" if kind == "EnterPostproc" else grown
+                if kind == "EnterPostproc":
+                    self.kind = "postproc"
+                    break
+                grown = _first(step)
+            self.kind = grown
             end = index + 1
         if raw:
-            found.append((start, len(raw), "postproc" if after else self.kind or "lookup"))
+            found.append((start, len(raw), self.kind or "lookup"))
         return found
 
 

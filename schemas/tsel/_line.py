@@ -25,6 +25,9 @@ from littledragon.schemas.tsel._tree import NAME
 
 _RUN: Final = re.compile(r"([blv])(0|[1-9][0-9]{0,5})-([1-9][0-9]{0,5})")
 _BARE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.$/:+-]*")
+_SHORT: Final = "ms."
+_LONG: Final = "meta_schedule."
+_CONSTANTS: Final = ("true", "false", "null")
 _MAP: Final = re.compile(r"m[0-9]{1,6}")
 _TOKEN: Final = re.compile(r'(?:[^\s"]|"(?:[^"\\]|\\.)*")+')
 _NUMBER: Final = re.compile(r"-?[0-9]{1,19}")
@@ -142,12 +145,19 @@ def _spell(slot: Slot, value: Any) -> str:
     if type(value) is int:
         return slot.words[value] if slot.words else str(value)
     if type(value) is str:
-        if slot.type == "str":
-            return value if _BARE.fullmatch(value) else _json.write(value)
-        return value if slot.type in ("value", "factor") and NAME.fullmatch(value) else _json.write(value)
+        return _text(slot, value)
     if type(value) is dict and slot.type in ("map", "map?"):
         return str(value["map"])
     return _json.write(value)
+
+
+def _text(slot: Slot, value: str) -> str:
+    """A text, bare where nothing else is written so; `ms.` is short for `meta_schedule.`."""
+    if slot.type != "str" and NAME.fullmatch(value):
+        return value
+    if not _BARE.fullmatch(value) or value in _CONSTANTS or value.startswith(_SHORT) or NAME.fullmatch(value):
+        return _json.write(value)
+    return f"{_SHORT}{value[len(_LONG) :]}" if value.startswith(_LONG) else value
 
 
 def read(line: str, before: Instruction | None, place: str) -> Instruction:
@@ -281,10 +291,8 @@ class _Reader:
 
     def _value(self, slot: Slot, token: str) -> Any:
         kind = slot.type
-        if kind == "str" and _BARE.fullmatch(token):
-            return token
-        if kind in ("value", "factor") and NAME.fullmatch(token):
-            return token
+        if kind in ("str", "value") and _BARE.fullmatch(token) and token not in _CONSTANTS:
+            return f"{_LONG}{token[len(_SHORT) :]}" if token.startswith(_SHORT) else token
         if kind in ("map", "map?") and _MAP.fullmatch(token):
             return {"map": token}
         if token in slot.words:

@@ -8,7 +8,7 @@ from typing import Any, Final
 from xml.parsers import expat
 
 from littledragon.schemas.graph import Analysis, Edge, Edit, Effect, Evidence, Graph, Instruction, Postproc
-from littledragon.schemas.tsel import _fragments, _json, _line, _maps
+from littledragon.schemas.tsel import _fragments, _json, _line, _maps, _short
 from littledragon.schemas.tsel._error import MAX_INSTRUCTIONS, MAX_TEXT, illegal, malformed
 from littledragon.schemas.tsel._lower import TVM
 from littledragon.schemas.tsel._render import NOTATIONS, VERSION
@@ -26,6 +26,7 @@ _ATTRIBUTES: Final = {
     "motivates": {"from", "to"},
     "predicts": {"from", "to"},
 }
+_OPTIONAL: Final = {"trace_sequence": {"kind"}}
 _PARENT: Final = {"graph": "", "summary": "trace_sequence"}
 """What a node stands in; all others stand in the graph."""
 _EMPTY: Final = ("supports", "motivates", "predicts", "postproc")
@@ -125,7 +126,7 @@ class _Reader:
         parent = self.path[-1] if self.path else ""
         if name not in _ATTRIBUTES or parent != _PARENT.get(name, "graph"):
             raise malformed("node", self.place, f"<{name[:40]}> may not stand here")
-        if set(attributes) != _ATTRIBUTES[name]:
+        if attributes.keys() != _ATTRIBUTES[name] and attributes.keys() | _OPTIONAL.get(name, set()) != _ATTRIBUTES[name]:
             raise malformed("attribute", self.place, f"<{name}> has the attributes {sorted(_ATTRIBUTES[name])}")
         if name == "graph":
             self.head(attributes)
@@ -185,7 +186,7 @@ class _Reader:
         elif name == "map":
             if at["id"] in self.maps:
                 raise illegal("id", self.place, f"map {at['id'][:40]} stands twice")
-            self.maps[at["id"]] = _json.read(text, f"{self.place}, {at['id'][:40]}", "wellformed")
+            self.maps[at["id"]] = _short.read_map(text, f"{self.place}, {at['id'][:40]}")
         elif name == "trace_sequence":
             self.edit(at, text)
         else:
@@ -220,7 +221,8 @@ class _Reader:
                 instruction = self.fragment(line, name, len(instructions), place)
             instructions.append(instruction)
             self.before = instruction
-        self.edits.append(Edit(at["id"], at["kind"], self.summary or "", tuple(instructions)))
+        kind = at.get("kind") or _short.kind(instructions)
+        self.edits.append(Edit(at["id"], kind, self.summary or "", tuple(instructions)))
         self.summary = None
 
     def fragment(self, line: str, edit: str, step: int, place: str) -> Instruction:

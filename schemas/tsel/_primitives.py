@@ -80,6 +80,7 @@ _BUFFER = Slot("buffer_index", "int", high=1023)
 _SIDE = Slot("buffer_index_type", "int", high=1, words=("read", "write"))
 _STORAGE = Slot("storage_scope", "str", pattern=_SCOPE)
 _KEEP_UNIT = Slot("preserve_unit", "flag", default=1)
+_KEEP_UNITS = Slot("preserve_unit", "flag", default=True)
 _POSITION = Slot("index", "int", low=-2, default=-1)
 _KEY = Slot("key", "str", pattern=_NAME)
 _N = Slot("n", "int", low=2, high=64)
@@ -165,7 +166,7 @@ PRIMITIVES: Final[dict[str, Primitive]] = {
     "ReIndex": Primitive((_BLOCK,), (_BUFFER, _SIDE), "B", "layout", word="reindex"),
     "TransformLayout": Primitive(
         (_BLOCK, _MAP),
-        (_BUFFER, _SIDE, Slot("pad_value", "map?", default=None), Slot("assume_injective", "flag", default=1)),
+        (_BUFFER, _SIDE, Slot("pad_value", "map?", default=None), Slot("assume_injective", "flag", default=True)),
         "",
         "layout",
     ),
@@ -177,8 +178,8 @@ PRIMITIVES: Final[dict[str, Primitive]] = {
     "RFactor": Primitive((_LOOP,), (Slot("factor_axis", "int", low=-64, high=63),), "B", "reduction"),
     "DecomposeReduction": Primitive((_BLOCK, _LOOP), (), "B", "reduction"),
     # hardware intrinsics
-    "Blockize": Primitive((_TARGET,), (_KEEP_UNIT,), "B", "tensorize"),
-    "Tensorize": Primitive((_TARGET,), (Slot("intrin", "str", pattern=_NAME), _KEEP_UNIT), "", "tensorize"),
+    "Blockize": Primitive((_TARGET,), (_KEEP_UNITS,), "B", "tensorize"),
+    "Tensorize": Primitive((_TARGET,), (Slot("intrin", "str", pattern=_NAME), _KEEP_UNITS), "", "tensorize"),
     # annotations
     "Annotate": Primitive(
         (_TARGET, Slot("value", "value", low=-(1 << 31), high=(1 << 31) - 1)), (_KEY,), "", "annotate"

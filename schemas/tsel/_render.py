@@ -4,7 +4,7 @@ import re
 from typing import Final, Literal
 
 from littledragon.schemas.graph import Encoded, Graph, Instruction, Span, SpanKind
-from littledragon.schemas.tsel import _fragments, _json, _line, _maps
+from littledragon.schemas.tsel import _fragments, _line, _maps, _short
 from littledragon.schemas.tsel._error import MAX_TEXT, illegal
 from littledragon.schemas.tsel._lower import lower
 from littledragon.schemas.tsel._summaries import summaries
@@ -80,11 +80,13 @@ def _payload(out: _Writer, graph: Graph, notation: Notation) -> None:
     coordinates = _coordinates(graph) if notation == "json" else {}
     for name, value in graph.maps.items():
         shown = _maps.rename(value, coordinates.__getitem__) if coordinates else value
-        out.put(f'<map id="{_attribute(name)}">{_json.write(shown)}</map>\n')
+        out.put(f'<map id="{_attribute(name)}">{_short.write_map(shown)}</map>\n')
     own = summaries(graph) if any(edit.summary for edit in graph.edits) else {}
     before: Instruction | None = None
     for edit in graph.edits:
-        out.put(f'<trace_sequence id="{_attribute(edit.id)}" kind="{_attribute(edit.kind)}">')
+        told = edit.kind == _short.kind(edit.instructions)
+        kind = "" if told else f' kind="{_attribute(edit.kind)}"'
+        out.put(f'<trace_sequence id="{_attribute(edit.id)}"{kind}>')
         if edit.summary and edit.summary != own[edit.id]:
             out.put(f"<summary>{_prose(edit.summary)}</summary>")
         for instruction in edit.instructions:

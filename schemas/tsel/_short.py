@@ -1,8 +1,14 @@
-"""What both notations leave out, because the rest of a text tells it."""
+"""What both notations leave out, because the rest of a text tells it, and short spellings that both have."""
 
-from typing import Any
+import re
+from collections.abc import Iterable
+from typing import Any, Final
 
 from littledragon.schemas.graph import Instruction
+from littledragon.schemas.tsel import _json
+from littledragon.schemas.tsel._primitives import PRIMITIVES
+
+_PLAIN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*( [A-Za-z_][A-Za-z0-9_]*)* -( [A-Za-z_][A-Za-z0-9_]*)+")
 
 
 def implied_split(instruction: Instruction, before: Instruction | None) -> bool:
@@ -19,3 +25,34 @@ def implied_split(instruction: Instruction, before: Instruction | None) -> bool:
 def probabilities(candidates: Any) -> list[float]:
     """Even ones, as TVM's rules write them."""
     return [1.0 / len(candidates)] * len(candidates) if isinstance(candidates, list) and candidates else []
+
+
+def kind(instructions: Iterable[Instruction]) -> str:
+    """The kind of an edit that its first instruction tells, look-ups and numbers drawn left aside."""
+    for instruction in instructions:
+        primitive = PRIMITIVES.get(instruction.kind)
+        if primitive is not None and primitive.edit not in ("lookup", "sample"):
+            return primitive.edit
+    return "lookup"
+
+
+def write_map(value: dict[str, Any]) -> str:
+    """A map as text: `i j k - k j` where it only picks and orders variables, its JSON otherwise."""
+    names, results = value["in"], value["out"]
+    if set(value) == {"in", "out"} and all(result in names for result in results if type(result) is str):
+        text = f"{' '.join(names)} - {' '.join(map(str, results))}"
+        if _PLAIN.fullmatch(text) and all(type(result) is str for result in results):
+            return text
+    return _json.write(value)
+
+
+def read_map(text: str, place: str) -> Any:
+    """The value of a map's text.
+
+    Raises:
+        TselError: gate `wellformed`, rule `json`.
+    """
+    if _PLAIN.fullmatch(text):
+        names, _, results = text.partition(" - ")
+        return {"in": names.split(" "), "out": results.split(" ")}
+    return _json.read(text, place, "wellformed")
