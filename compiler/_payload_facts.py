@@ -3,6 +3,7 @@
 The same for the schedule that is taught (`out.…`) and, refining, for graph A (`in.prior.…`).
 """
 
+import dataclasses
 import math
 import re
 from typing import Any, Final
@@ -10,8 +11,12 @@ from typing import Any, Final
 from littledragon.compiler._facts import Facts, Row, segment, times
 from littledragon.compiler.deeds import annotation, deeds, sampled, values
 from littledragon.compiler.steps import Block, Loop, Step, edits, observe
-from littledragon.schemas.graph import Graph
+from littledragon.compiler.traces import expand
+from littledragon.schemas import tsel
+from littledragon.schemas.graph import Edit, Graph
 
+_POSTPROC: Final = "postproc"
+"""Stands for the id of an edit in the paths of what derived post-processing does: `out.postproc.deeds`."""
 _AT_A_BLOCK: Final = {
     "ComputeAt": "compute_at",
     "ReverseComputeAt": "reverse_compute_at",
@@ -31,30 +36,46 @@ _AT_A_BLOCK: Final = {
 }
 
 
-def of_payload(facts: Facts, prefix: str, whose: str, module: str, tsel: str) -> None:
+def of_payload(facts: Facts, prefix: str, whose: str, module: str, target: dict[str, Any], text: str) -> None:
     """Facts of one payload: the whole, each edit, and the module that it yields."""
     from littledragon.compiler.features import features
-    from littledragon.schemas.tsel import decode
 
-    decoded = decode(tsel)
-    steps, scheduled = observe(module, decoded.trace, decoded.graph)
-    _of_whole(facts, prefix, whose, decoded.graph)
-    known = values(decoded.graph.edits)
+    trace, graph = _whole(module, target, text)
+    steps, scheduled = observe(module, trace, graph)
+    _of_whole(facts, prefix, whose, graph)
+    known = values(graph.edits)
     for edit, group in edits(steps):
         facts.add(
             f"{prefix}.{edit}.steps",
             len(group),
-            f"edit {edit} of {whose} has {len(group)} instructions",
+            f"{_called(edit)} of {whose} has {len(group)} instructions",
             f"len({edit})",
         )
         done, asked = deeds((step.instruction for step in group), known)
         for what, found in (("deeds", sorted(done)), ("asks", sorted(asked))):
             if found:
-                text = f"edit {edit} of {whose} {'does' if what == 'deeds' else 'asks for'}: {', '.join(found)}"
+                text = f"{_called(edit)} of {whose} {'does' if what == 'deeds' else 'asks for'}: {', '.join(found)}"
                 facts.add(f"{prefix}.{edit}.{what}", found, text, "kinds of its instructions")
         for step in group:
             _of_step(facts, f"{prefix}.{edit}", whose, step, known)
     _of_scheduled(facts, prefix, whose, features(scheduled))
+
+
+def _whole(module: str, target: dict[str, Any], text: str) -> tuple[str, Graph]:
+    """The whole trace of a payload, and its graph; derived post-processing is one more edit there, `postproc`."""
+    decoded = tsel.decode(text)
+    graph, postproc = decoded.graph, decoded.graph.postproc
+    if postproc is None:
+        return decoded.trace, graph
+    trace = expand(module, decoded.trace, target, postproc)
+    own = sum(len(edit.instructions) for edit in graph.edits)
+    instructions = [i for edit in tsel.lift(trace).edits for i in edit.instructions]
+    last = Edit(_POSTPROC, "postproc", "", tuple(instructions[own:]))
+    return trace, dataclasses.replace(graph, edits=(*graph.edits, last), postproc=None)
+
+
+def _called(edit: str) -> str:
+    return "post-processing" if edit == _POSTPROC else f"edit {edit}"
 
 
 def _of_whole(facts: Facts, prefix: str, whose: str, graph: Graph) -> None:
@@ -63,7 +84,8 @@ def _of_whole(facts: Facts, prefix: str, whose: str, graph: Graph) -> None:
     after = len(kinds) - kinds.index("EnterPostproc") - 1 if "EnterPostproc" in kinds else 0
     done, _ = deeds(instructions, values(graph.edits))
     listed = sorted(done)
-    facts.add(f"{prefix}.edits", len(graph.edits), f"{whose} has {len(graph.edits)} edits", "len(E)")
+    own = sum(edit.id != _POSTPROC for edit in graph.edits)
+    facts.add(f"{prefix}.edits", own, f"{whose} has {own} edits", "len(E)")
     facts.add(
         f"{prefix}.instructions", len(kinds), f"{whose} has {len(kinds)} instructions", "instructions of all edits"
     )
@@ -79,13 +101,13 @@ def _of_whole(facts: Facts, prefix: str, whose: str, graph: Graph) -> None:
 
 def _of_step(facts: Facts, path: str, whose: str, step: Step, known: dict[str, Any]) -> None:
     """Facts of one instruction, where it has something to tell."""
-    kind, edit = step.instruction.kind, step.edit
+    kind, edit, called = step.instruction.kind, step.edit, _called(step.edit)
     loops, blocks = step.loops(), step.blocks()
     if kind == "Split" and loops:
         _of_split(facts, path, whose, step)
     elif kind == "Fuse" and len(loops) > 1:
         names = [loop.name for loop in loops]
-        facts.add(f"{path}.fuse.loops", names, f"edit {edit} fuses {', '.join(names)}", "inputs of Fuse")
+        facts.add(f"{path}.fuse.loops", names, f"{called} fuses {', '.join(names)}", "inputs of Fuse")
         extents = [loop.extent for loop in loops if loop.extent is not None]
         if len(extents) == len(loops):
             text, total = f"the fused loops have extents {_listed(extents)}", math.prod(extents)
@@ -94,33 +116,29 @@ def _of_step(facts: Facts, path: str, whose: str, step: Step, known: dict[str, A
                 f"{path}.fuse.extent", total, f"the fused loop has extent {total}", f"{edit} Fuse: {times(extents)}"
             )
     elif kind in ("Parallel", "Vectorize", "Unroll") and loops:
-        _of_loop(facts, f"{path}.{kind.lower()}", f"edit {edit}: {kind} of", loops[0])
+        _of_loop(facts, f"{path}.{kind.lower()}", f"{called}: {kind} of", loops[0])
     elif kind == "Bind" and loops:
         tag = str(step.inputs[-1] if isinstance(step.inputs[-1], str) else step.instruction.attrs[0])
-        facts.add(f"{path}.bind.thread", tag, f"edit {edit} binds a loop to {tag}", "inputs of Bind")
-        _of_loop(facts, f"{path}.bind", f"edit {edit}: {tag} runs over", loops[0])
+        facts.add(f"{path}.bind.thread", tag, f"{called} binds a loop to {tag}", "inputs of Bind")
+        _of_loop(facts, f"{path}.bind", f"{called}: {tag} runs over", loops[0])
     elif kind == "Reorder" and loops:
         names = [loop.name for loop in loops]
-        facts.add(
-            f"{path}.reorder.loops", names, f"edit {edit} orders the loops {', '.join(names)}", "inputs of Reorder"
-        )
+        facts.add(f"{path}.reorder.loops", names, f"{called} orders the loops {', '.join(names)}", "inputs of Reorder")
     elif kind == "Annotate":
         _of_annotation(facts, path, step, known)
     elif kind == "SampleCategorical":
         for value in sampled(step.instruction):
             if isinstance(value, int):
-                facts.add(
-                    f"{path}.choice", value, f"edit {edit} chooses {value}", f"decision {step.instruction.decision}"
-                )
+                facts.add(f"{path}.choice", value, f"{called} chooses {value}", f"decision {step.instruction.decision}")
     elif kind in _AT_A_BLOCK:
         at = f"{path}.{_at_a_block(step, known)}"
         for block in blocks[:1]:
-            facts.add(f"{at}.block", block.name, f"edit {edit}: {kind} of block {block.name}", f"inputs of {kind}")
+            facts.add(f"{at}.block", block.name, f"{called}: {kind} of block {block.name}", f"inputs of {kind}")
         for loop in loops[:1]:
-            facts.add(f"{at}.loop", loop.name, f"edit {edit}: {kind} at loop {loop.name}", f"inputs of {kind}")
+            facts.add(f"{at}.loop", loop.name, f"{called}: {kind} at loop {loop.name}", f"inputs of {kind}")
         scope = step.instruction.attrs[-1] if step.instruction.attrs else None
         if kind in ("CacheRead", "CacheWrite", "SetScope") and isinstance(scope, str):
-            facts.add(f"{at}.scope", scope, f"edit {edit} uses the storage scope {scope}", f"attributes of {kind}")
+            facts.add(f"{at}.scope", scope, f"{called} uses the storage scope {scope}", f"attributes of {kind}")
 
 
 def _at_a_block(step: Step, known: dict[str, Any]) -> str:
@@ -135,8 +153,8 @@ def _of_split(facts: Facts, path: str, whose: str, step: Step) -> None:
     loop = step.loops()[0]
     given = [value if isinstance(value, int) else None for value in step.inputs[1:]]
     at = f"{path}.split.{segment(loop.name)}"
-    facts.add(f"{path}.split.loop", loop.name, f"edit {step.edit} splits loop {loop.name}", "inputs of Split")
-    facts.add(f"{at}.name", loop.name, f"edit {step.edit} takes loop {loop.name}", "inputs of Split")
+    facts.add(f"{path}.split.loop", loop.name, f"{_called(step.edit)} splits loop {loop.name}", "inputs of Split")
+    facts.add(f"{at}.name", loop.name, f"{_called(step.edit)} takes loop {loop.name}", "inputs of Split")
     facts.add(f"{at}.block", loop.block, f"loop {loop.name} is a loop of block {loop.block}", "the loop at Split")
     if loop.extent is None:
         return
@@ -176,12 +194,10 @@ def _of_annotation(facts: Facts, path: str, step: Step, known: dict[str, Any]) -
     name = target.name if isinstance(target, (Loop, Block)) else "?"
     if isinstance(value, str):
         value = value.strip('"')
-    if (
-        isinstance(value, (int, str))
-        and not isinstance(value, bool)
-        and not re.fullmatch(r"t\d+\.\d+\.\d+", str(value))
-    ):
-        text = f"edit {step.edit} annotates {name} with {key} = {value}"
+    given = step.instruction.inputs[1] if len(step.instruction.inputs) > 1 else None
+    unknown = isinstance(given, str) and given not in known and re.fullmatch(r"[blv]\d+", given)
+    if isinstance(value, (int, str)) and not isinstance(value, bool) and not unknown:
+        text = f"{_called(step.edit)} annotates {name} with {key} = {value}"
         facts.add(f"{path}.annotation.{segment(key)}", value, text, "inputs of Annotate")
 
 

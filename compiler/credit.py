@@ -41,7 +41,7 @@ class Credit:
 def credit(
     text: str | bytes, module: str, target: dict[str, Any], *, deadline_s: float, child: children.Child | None = None
 ) -> Credit:
-    """The credit of a text for a program. Never raises for what the text holds.
+    """The credit of a text for a program.
 
     Args:
         text: what the model wrote.
@@ -51,6 +51,9 @@ def credit(
             asks for tensor intrinsics.
         child: a lasting child to use instead of a fresh process. It is killed on the deadline all the same, and
             starts again with the next call.
+
+    Raises:
+        ChildError: kind `raised`: the module or the target is none. Nothing that the text holds raises.
     """
     found = tsel.diagnose(text)
     if found.gate is not None:
@@ -65,6 +68,8 @@ def credit(
         try:
             answer = call("littledragon.compiler.traces:apply", deadline_s=deadline_s, **arguments)
         except children.ChildError as error:
+            if error.kind == "raised":
+                raise
             progress.seek(0)
             applied = int.from_bytes(progress.read(8), "little")
             return Credit("applicable", str(error), found.f_div, found.instructions, applied)

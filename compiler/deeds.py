@@ -63,12 +63,11 @@ _SCOPES: Final = (("shared", "shared"), ("local", "local"), ("wmma", "tensorize"
 
 
 def values(edits: Iterable[Edit]) -> dict[str, Any]:
-    """The value that each reference to a sampled decision stands for: `t5.0.0` → 64, `t2.1.3` → 4."""
+    """The value that each sampled number stands for, by its name in the trace: `v5` → 64."""
     found: dict[str, Any] = {}
     for edit in edits:
-        for step, instruction in enumerate(edit.instructions):
-            for slot, value in enumerate(sampled(instruction)):
-                found[f"{edit.id}.{step}.{slot}"] = value
+        for instruction in edit.instructions:
+            found.update(zip(instruction.outputs, sampled(instruction), strict=False))
     return found
 
 

@@ -45,10 +45,11 @@ def derive(workload: Row, environment: Row, mode: str, tsel: str, parent_tsel: s
     facts = Facts()
     _of_task(facts, workload)
     _of_features(facts, json.loads(workload["features"]))
-    _of_target(facts, json.loads(environment["target"]))
+    target = json.loads(environment["target"])
+    _of_target(facts, target)
     if parent_tsel is not None:
-        of_payload(facts, "in.prior", "graph A", workload["module"], parent_tsel)
-    of_payload(facts, "out", "the schedule", workload["module"], tsel)
+        of_payload(facts, "in.prior", "graph A", workload["module"], target, parent_tsel)
+    of_payload(facts, "out", "the schedule", workload["module"], target, tsel)
     return facts.rows
 
 

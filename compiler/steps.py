@@ -1,6 +1,6 @@
 """What each instruction of a trace is applied to: the names and extents of its loops and blocks at that moment.
 
-References in a payload are coordinates (`t3.0.1`); a reader wants to know that it is loop `k`, of extent 1024.
+An instruction names its inputs as the trace does (`l17`); a reader wants to know that it is loop `k`, of extent 1024.
 That is known only while the trace is replayed, so it is observed there.
 """
 
@@ -52,8 +52,8 @@ def observe(module: str, trace: str, graph: Graph) -> tuple[list[Step], Any]:
 
     Args:
         module: M0, as `tvm.ir.save_json`.
-        trace: the trace, as `save_json` text; it must have been admitted, since TVM dies of illegal ones.
-        graph: the graph that the trace was decoded from: the same instructions in the same order.
+        trace: the whole trace, as `save_json` text; it must have been admitted, since TVM dies of illegal ones.
+        graph: a graph that spells it: the same instructions in the same order.
 
     Returns:
         The steps, and the scheduled IRModule.
