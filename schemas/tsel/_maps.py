@@ -2,219 +2,186 @@
 
     {"in": ["i0", "i1"], "let": {"$0": 16, "$1": ["//", "i1", "$0"]}, "out": ["$1", ["%", "i1", "$0"]]}
 
-An expression is an integer, the name of an index variable, `$n` for a shared sub-expression, a reference to a
-sampled variable (`t3.0.1`), or `[operator, a, b]`. Every node has one dtype, int32 unless `"dtype"` says another.
-What is shared in TVM's graph is shared here, so the text comes back exactly: compact where a map is an input,
-indented where it is an attribute. Maps that this form cannot hold (casts, inverse maps) are refused.
+An expression is one of
+
+    5, true, 0.5              an immediate of the map's dtype, of bool, of float32
+    "i0", "v31", "$1"         an index variable, a number that the trace has sampled, a shared expression of `let`
+    ["+", a, b]               an operator of `BINARY`, of the dtype of its operands (comparisons: bool)
+    ["!", a], ["select", condition, a, b], ["cast", dtype, a]
+    ["call", name, dtype, a, …]     an intrinsic of `CALLS`
+    ["float16", 0.5]          an immediate of that dtype; infinities and NaN are "inf", "-inf" and "nan"
+
+The map's dtype is int32, or int64 where `"dtype"` says so: that of the first index variable. Variables of another
+one stand in `"types"`. A second variable of one name is spelled `i'1`. `"inverse": {"in", "out"}` is the inverse map,
+where TVM keeps one; `"out": "in"` says that TVM holds one list for both.
+
+What is shared in TVM's graph is shared here, so the text comes back character by character: compact where a map is
+an input, indented where it is an attribute. A map has one value and a value one text; what has not is refused.
+Values are remembered by their text: nobody may change one.
 """
 
 import json
-import re
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from typing import Any, Final
 
-from littledragon.schemas.tsel import _json
-from littledragon.schemas.tsel._error import MAX_TRACE, TselError, illegal
+from littledragon.schemas.tsel._error import illegal
+from littledragon.schemas.tsel._mapnodes import (
+    MAX_DEPTH,
+    REFERENCE,
+    Refused,
+    first_operand,
+    index_variables,
+    value_of,
+)
+from littledragon.schemas.tsel._maptext import text
 
-OPERATORS = {
-    "+": "tirx.Add",
-    "-": "tirx.Sub",
-    "*": "tirx.Mul",
-    "//": "tirx.FloorDiv",
-    "%": "tirx.FloorMod",
-    "/t": "tirx.Div",
-    "%t": "tirx.Mod",
-    "min": "tirx.Min",
-    "max": "tirx.Max",
-}
-_SYMBOLS = {name: symbol for symbol, name in OPERATORS.items()}
-REFERENCE = re.compile(r"(t\d{1,6})\.(\d{1,5})\.(\d{1,5})")
-_VARIABLE = re.compile(r"[A-Za-z_]\w{0,63}", re.ASCII)
-_DTYPES = ("int32", "int64")
-_MAX_NODES = 4096
-_MAX_DEPTH = 32
+__all__ = ["REFERENCE", "check", "index_variables", "names", "read", "rename", "write"]
+
+_REMEMBERED: Final = 1024
+_MAX_REMEMBERED: Final = 1 << 14
+"""Characters of a text or value that is remembered, so that the memory is bounded."""
 
 
-def read(text: str, resolve: Callable[[str], str | None], version: str, place: str) -> dict[str, Any]:
-    """The DAG of a map's text; `resolve` gives the reference of a name that the trace has sampled, or None.
+def read(spelled: str, version: str, place: str) -> dict[str, Any]:
+    """The value of a map's text. It is remembered: do not change it.
 
     Raises:
-        TselError: gate `wellformed`, rule `map`: not an index map, or not one that the DAG gives back exactly.
+        TselError: gate `wellformed`, rule `map`: not an index map, or not one that its value gives back exactly.
     """
-    graph = _json.read(text, place, "wellformed")
     try:
-        value = _read(graph, resolve, place)
-        names = {reference: name for name, reference in value.pop("sampled").items()}
-        again = write(value, names.__getitem__, version, place, indent=2 if text[1:2] == "\n" else None)
-    except (KeyError, TypeError, AttributeError, IndexError, ValueError):
-        raise _refused(place, "not an index map of integer expressions") from None
-    if again != text:
-        raise _refused(place, "an index map that the expression form does not give back exactly")
-    return value
-
-
-def _refused(place: str, message: str) -> TselError:
-    return illegal("map", place, message)
-
-
-def _read(graph: Any, resolve: Callable[[str], str | None], place: str) -> dict[str, Any]:
-    nodes = graph["nodes"]
-    if len(nodes) > _MAX_NODES:
-        raise _refused(place, f"an index map of more than {_MAX_NODES} nodes")
-    root = nodes[graph["root_index"]]
-    if root["type"] != "tirx.IndexMap":
-        raise _refused(place, "not an index map")
-    uses: dict[int, int] = {}
-    for node in nodes:
-        data = node.get("data")
-        inner = data if isinstance(data, list) else [data["a"], data["b"]] if node["type"] in _SYMBOLS else []
-        for index in inner:
-            uses[index] = uses.get(index, 0) + 1
-    inputs = [nodes[nodes[i]["data"]["name"]]["data"] for i in nodes[root["data"]["initial_indices"]]["data"]]
-    sampled: dict[str, str] = {}
-    lets: dict[str, Any] = {}
-    named: dict[int, str] = {}
-    dtypes: set[str] = set()
-
-    def expression(index: int, depth: int) -> Any:
-        if index in named:
-            return named[index]
-        if depth > _MAX_DEPTH:
-            raise _refused(place, f"an expression deeper than {_MAX_DEPTH}")
-        kind, data = nodes[index]["type"], nodes[index]["data"]
-        dtypes.add(data["dtype"])
-        if kind == "tirx.Var":
-            name = str(nodes[data["name"]]["data"])
-            reference = None if name in inputs else resolve(name)
-            if reference is not None:
-                sampled[name] = reference
-            return reference or name
-        value = data["value"] if kind == "ir.IntImm" else None
-        if value is None:
-            value = [_SYMBOLS[kind], expression(data["a"], depth + 1), expression(data["b"], depth + 1)]
-        if uses.get(index, 0) > 1:
-            named[index] = f"${len(lets)}"
-            lets[named[index]] = value
-            return named[index]
-        return value
-
-    for i in nodes[root["data"]["initial_indices"]]["data"]:
-        dtypes.add(nodes[i]["data"]["dtype"])
-    outputs = [expression(i, 0) for i in nodes[root["data"]["final_indices"]]["data"]]
-    (dtype,) = dtypes
-    value = {"in": inputs, "let": lets, "out": outputs, "dtype": dtype, "sampled": sampled}
-    if not lets:
-        del value["let"]
-    if dtype == "int32":
-        del value["dtype"]
+        value: dict[str, Any] = (_read if len(spelled) <= _MAX_REMEMBERED else _read.__wrapped__)(spelled, version)
+    except Refused as refused:
+        raise illegal("map", place, str(refused)) from None
     return value
 
 
 def check(value: Any, place: str) -> None:
-    """Whether a value is a map's DAG.
+    """Whether a value is a map's, and the one spelling of it.
 
     Raises:
         TselError: gate `wellformed`, rule `map`.
     """
-    if not isinstance(value, dict) or not set(value) <= {"in", "let", "out", "dtype"}:
-        raise _refused(place, "a map is an object with in, let, out and dtype")
-    inputs, lets, outputs = value.get("in"), value.get("let", {}), value.get("out")
-    if not isinstance(inputs, list) or not isinstance(outputs, list) or not isinstance(lets, dict):
-        raise _refused(place, "in and out are lists, let is an object")
-    if len(inputs) > _MAX_NODES or not all(isinstance(name, str) and _VARIABLE.fullmatch(name) for name in inputs):
-        raise _refused(place, f"index variables are names, at most {_MAX_NODES}")
-    variables = frozenset(inputs)
-    if len(variables) != len(inputs) or value.get("dtype", "int32") not in _DTYPES:
-        raise _refused(place, "a name that stands twice, or a dtype that is not int32 or int64")
-    if ("let" in value and not lets) or value.get("dtype") == "int32":
-        raise _refused(place, "an empty let and dtype int32 are left out")
-    bits = 63 if value.get("dtype") == "int64" else 31
-    known: dict[str, int] = {}
-    uses: dict[str, int] = {}
-    count = 0
-
-    def depth(item: Any) -> int:
-        nonlocal count
-        count += 1
-        if count > _MAX_NODES:
-            raise _refused(place, f"more than {_MAX_NODES} nodes")
-        if isinstance(item, int) and not isinstance(item, bool) and -(1 << bits) <= item < 1 << bits:
-            return 0
-        if isinstance(item, str) and (item in variables or REFERENCE.fullmatch(item)):
-            return 0
-        if isinstance(item, str) and item in known:
-            uses[item] = uses.get(item, 0) + 1
-            return known[item]
-        if isinstance(item, list) and len(item) == 3 and isinstance(item[0], str) and item[0] in OPERATORS:
-            if item[0] in ("//", "%", "/t", "%t") and item[2] == 0 and not isinstance(item[2], bool):
-                raise _refused(place, "a division by zero")
-            return 1 + max(depth(item[1]), depth(item[2]))
-        raise _refused(place, "an expression is an integer, a variable, a shared one before it, or [operator, a, b]")
-
-    for name, item in lets.items():
-        if name != f"${len(known)}":
-            raise _refused(place, "shared expressions are called $0, $1, …, in this order")
-        known[name] = depth(item)
-    found = [depth(item) for item in outputs] + list(known.values())
-    if max(found, default=0) > _MAX_DEPTH:
-        raise _refused(place, f"an expression deeper than {_MAX_DEPTH}")
-    if any(uses.get(name, 0) < 2 for name in lets):
-        raise _refused(place, "an expression in let that stands less than twice")
+    key = _key(value, place)
+    try:
+        (_check if len(key) <= _MAX_REMEMBERED else _check.__wrapped__)(key)
+    except Refused as refused:
+        raise illegal("map", place, str(refused)) from None
 
 
-def write(value: Any, name: Callable[[str], str], version: str, place: str, indent: int | None) -> str:
-    """TVM's text of a map that `check` accepts; `name` gives the trace's name of a sampled variable.
+def write(value: Any, version: str, place: str, indent: int | None) -> str:
+    """TVM's text of a map. `indent`: None (an input) or 2 (an attribute).
 
-    The order of nodes is that of `ToJSONGraph`: the children of a node before it, None once, as node 0.
+    Raises:
+        TselError: gate `wellformed`, rule `map`: not a map's value.
     """
-    nodes: list[dict[str, Any]] = []
-    done: dict[str, int] = {}
-    dtype = value.get("dtype", "int32")
-    lets = value.get("let", {})
-    variables = frozenset(value["in"])
+    key = _key(value, place)
+    try:
+        return _text(key, version, indent is not None)
+    except Refused as refused:
+        raise illegal("map", place, str(refused)) from None
 
-    def add(kind: str, data: Any = None) -> int:
-        nodes.append({"type": kind} if kind == "None" else {"type": kind, "data": data})
-        if len(nodes) > _MAX_NODES:
-            raise _refused(place, f"more than {_MAX_NODES} nodes")
-        return len(nodes) - 1
 
-    def span() -> int:
-        if "" not in done:
-            done[""] = add("None")
-        return done[""]
+def names(value: Any) -> frozenset[str]:
+    """The sampled numbers that a map refers to, as it spells them: all variables that are no index variables."""
+    own = index_variables(value)
+    return frozenset(name for name in _variables(value) if name not in own)
 
-    def variable(text: str) -> int:
-        if text not in done:
-            fields = {"span": span(), "dtype": dtype}
-            fields["name"] = add("ffi.String", text)
-            fields["type_annotation"] = add("ir.PrimType", {"span": span(), "dtype": dtype})
-            done[text] = add("tirx.Var", fields)
-        return done[text]
 
-    def expression(item: Any) -> int:
-        if isinstance(item, int):
-            return add("ir.IntImm", {"span": span(), "dtype": dtype, "value": item})
-        if isinstance(item, str) and item in lets:
-            if item not in done:
-                done[item] = expression(lets[item])
-            return done[item]
-        if isinstance(item, str) and REFERENCE.fullmatch(item):
-            sampled = name(item)
-            if sampled in variables:
-                raise _refused(place, f"an index variable is called {sampled}, as the trace calls {item}")
-            return variable(sampled)
+def rename(value: Any, f: Callable[[str], str]) -> Any:
+    """The value with every sampled number called `f(name)`: from trace names to coordinates, and back.
+
+    Raises:
+        TselError: gate `wellformed`, rule `map`: an index variable has the new name, or the value is nested too deep.
+    """
+    own = index_variables(value)
+    if not isinstance(value, dict) or all(name in own for name in _variables(value)):
+        return value
+
+    def called(name: str) -> str:
+        new = f(name)
+        if new in own:
+            raise illegal("map", "map", f"an index variable is called {new}, as the trace calls {name[:40]}")
+        return new
+
+    def other(item: Any, depth: int = 0) -> Any:
+        if depth > MAX_DEPTH:
+            raise illegal("map", "map", f"an expression deeper than {MAX_DEPTH}")
         if isinstance(item, str):
-            return variable(item)
-        fields = {"span": span(), "dtype": dtype, "a": expression(item[1]), "b": expression(item[2])}
-        return add(OPERATORS[item[0]], fields)
+            return item if item in own or item[:1] == "$" else called(item)
+        if not isinstance(item, list):
+            return item
+        first = first_operand(item)
+        return [*item[:first], *(other(part, depth + 1) for part in item[first:])]
 
-    fields = {"initial_indices": add("ffi.Array", [variable(text) for text in value["in"]])}
-    fields["final_indices"] = add("ffi.Array", [expression(item) for item in value["out"]])
-    fields["inverse_index_map"] = span()
-    root = add("tirx.IndexMap", fields)
-    graph = {"root_index": root, "nodes": nodes, "metadata": {"tvm_version": version}}
-    text = json.dumps(graph, separators=None if indent else (",", ":"), ensure_ascii=False, indent=indent)
-    if len(text) > MAX_TRACE:
-        raise _refused(place, "an index map that is too large")
-    return text
+    def several(items: Any) -> Any:
+        return [other(item) for item in items] if isinstance(items, list) else items
+
+    changed = dict(value)
+    for key, part in value.items():
+        if key == "out":
+            changed[key] = several(part)
+        elif key == "inverse" and isinstance(part, dict):
+            changed[key] = {k: several(v) if k == "out" else v for k, v in part.items()}
+        elif key == "let" and isinstance(part, dict):
+            changed[key] = {k: other(v) for k, v in part.items()}
+        elif key == "types" and isinstance(part, dict):
+            changed[key] = {k if k in own else called(k): v for k, v in part.items()}
+    return changed
+
+
+def _variables(value: Any) -> Iterator[str]:
+    """Every variable that an expression of a value names."""
+    if not isinstance(value, dict):
+        return
+    lets, inverse = value.get("let"), value.get("inverse")
+    found = [value.get("out"), inverse.get("out") if isinstance(inverse, dict) else None]
+    stack = [item for part in found if isinstance(part, list) for item in part]
+    stack += lets.values() if isinstance(lets, dict) else ()
+    while stack:
+        item = stack.pop()
+        if isinstance(item, str):
+            if item[:1] != "$":
+                yield item
+        elif isinstance(item, list):
+            stack += item[first_operand(item) :]
+
+
+def _key(value: Any, place: str) -> str:
+    """A value as text: what it is remembered by."""
+    try:
+        return json.dumps(value, separators=(",", ":"), allow_nan=False)
+    except (ValueError, TypeError, RecursionError):
+        raise illegal("map", place, "not a JSON value, or one that is nested too deep") from None
+
+
+@lru_cache(_REMEMBERED)
+def _check(key: str) -> None:
+    value = json.loads(key)
+    again = value_of(json.loads(_text(key, "", False)))
+    if set(again) != set(value) or key != json.dumps({k: again[k] for k in value}, separators=(",", ":")):
+        raise Refused("a map that has another spelling")
+
+
+@lru_cache(_REMEMBERED)
+def _read(spelled: str, version: str) -> dict[str, Any]:
+    try:
+        value = value_of(json.loads(spelled))
+        key = json.dumps(value, separators=(",", ":"), allow_nan=False)
+    except Refused:
+        raise
+    except (KeyError, TypeError, AttributeError, IndexError, ValueError, OverflowError, RecursionError):
+        raise Refused("not an index map") from None
+    if _text(key, version, spelled[1:2] == "\n") != spelled:
+        raise Refused("an index map that its expressions do not give back exactly")
+    return value
+
+
+def _text(key: str, version: str, indent: bool) -> str:
+    found: str = (_write if len(key) <= _MAX_REMEMBERED else _write.__wrapped__)(key, version, indent)
+    return found
+
+
+@lru_cache(_REMEMBERED)
+def _write(key: str, version: str, indent: bool) -> str:
+    return text(json.loads(key), version, indent)
