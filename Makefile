@@ -5,8 +5,9 @@ DEMO ?= demo
 EXECUTOR ?= serial
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+FUZZ_SECONDS ?= 60
 
-.PHONY: setup demo test test-slow test-h200 lint constraints clean
+.PHONY: setup demo test test-slow test-h200 test-hostile fuzz lint constraints clean
 
 setup: $(STAMP)
 
@@ -33,11 +34,20 @@ test: setup
 
 # The rest of what a CPU can test: minutes, not seconds.
 test-slow: setup
-	$(BIN)/python -m pytest -q -m 'slow and not h200 and not gpu'
+	$(BIN)/python -m pytest -q -m 'slow and not hostile and not h200 and not gpu'
 
 # All traces of the H200 probe, as trees and as replayed modules; LITTLEDRAGON_H200 names the file.
 test-h200: setup
 	$(BIN)/python -m pytest -q -m h200
+
+# 200,000 mutants of texts and 2,000 replays: the better part of an hour on two cores.
+test-hostile: setup
+	$(BIN)/python -m pytest -q -m hostile
+
+# A coverage-guided search for texts and traces that the language stumbles over; it says where it keeps what it finds.
+fuzz: setup
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,fuzz]'
+	$(BIN)/python tests/fuzz/fuzz_tsel.py $(FUZZ_SECONDS)
 
 lint: setup
 	$(BIN)/ruff check .

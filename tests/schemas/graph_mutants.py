@@ -20,6 +20,17 @@ Steps = list[tuple[int, Instruction]]
 """Instructions with the number of the edit that each stands in."""
 
 
+def decisions(draw: random.Random, graph: Graph) -> Graph:
+    """The graph with other decisions, each legal for itself."""
+    steps = [(number, step) for number, edit in enumerate(graph.edits) for step in edit.instructions]
+    for _ in range(draw.choice((1, 1, 2, 4))):
+        draw.choice((_retile, _decide))(draw, steps, {})
+    edits = []
+    for number, edit in enumerate(graph.edits):
+        edits.append(dataclasses.replace(edit, instructions=tuple(step for at, step in steps if at == number)))
+    return dataclasses.replace(graph, edits=tuple(edits))
+
+
 def regraph(draw: random.Random, graph: Graph) -> tuple[str, Graph]:
     """Another graph, mostly a well-formed one, and what was done."""
     steps = [(number, step) for number, edit in enumerate(graph.edits) for step in edit.instructions]

@@ -13,7 +13,7 @@ import random
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from graph_mutants import regraph
+from graph_mutants import decisions, regraph
 from text_mutants import BYTEWISE, HOSTILE, TEXTS
 from trace_mutants import retrace
 
@@ -123,3 +123,19 @@ def trace(seed: int) -> tuple[str, str]:
     """What was done to a real trace, and the trace mutant of a seed."""
     draw = random.Random(seed)
     return retrace(draw, draw.choice(bases()).trace)
+
+
+def schedule(seed: int) -> tuple[Base, str] | None:
+    """A workload's base and another text for it, for replay: every third with other decisions only. None where the
+    language refuses the mutant."""
+    draw = random.Random(seed)
+    real = [base for base in bases() if base.workload]
+    target = draw.choice(("cuda", "cuda", "llvm"))
+    base = draw.choice([base for base in real if base.target == target])
+    graph = decisions(draw, base.graph) if draw.random() < 0.34 else regraph(draw, base.graph)[1]
+    try:
+        text = tsel.render(graph, draw.choice(NOTATIONS)).text
+        tsel.decode(text)
+    except tsel.TselError:
+        return None
+    return base, text

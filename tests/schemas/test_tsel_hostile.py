@@ -1,9 +1,11 @@
 """Whatever a text or a trace is, the language reads it or raises TselError, soon, and nothing else."""
 
 import json
-import random
 import re
+import subprocess
+import sys
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +18,12 @@ from littledragon.schemas.tsel import TselError
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "tsel"
 TRACE = (GOLDEN / "llvm.trace.json").read_text(encoding="utf-8").strip()
-TEXT = (GOLDEN / "llvm.tsel.xml").read_text(encoding="utf-8")
+TEXT = tsel.encode(TRACE, "json").text
+LINES = tsel.encode(TRACE, "line").text
 HUGE = 400_000
+HAMMER = Path(__file__).with_name("hammer.py")
+PEAK = 512 << 20
+"""Bytes that a process may hold at once which reads hostile texts, each of a mebibyte at most, one after the other."""
 
 
 def reads_or_refuses(text: Any) -> bool:
@@ -28,7 +34,8 @@ def reads_or_refuses(text: Any) -> bool:
         assert error.gate in ("parsed", "wellformed")
         assert "\n" not in str(error)
         return False
-    assert tsel.decode(tsel.render(decoded.graph).text) == decoded
+    for notation in tsel.NOTATIONS:
+        assert tsel.decode(tsel.render(decoded.graph, notation).text) == decoded
     assert tsel.canonical(decoded.trace) == decoded.trace
     return True
 
@@ -82,37 +89,56 @@ def test_any_value_in_any_place(at: int, key: str, value: Any) -> None:
     reads_or_refuses("\n".join([*lines[:place], text, *lines[place + 1 :]]))
 
 
-@settings(max_examples=200, deadline=None)
-@given(st.integers(0, 1 << 30))
-def test_mutated_texts(seed: int) -> None:
-    draw = random.Random(seed)
-    text = TEXT
-    for _ in range(draw.randint(1, 4)):
-        start = draw.randrange(len(text))
-        end = min(len(text), start + draw.choice([0, 1, 1, 5, 60]))
-        other = draw.randrange(len(text))
-        put = draw.choice(["", text[other : other + 30], draw.choice('<>&"{}[]0-9e,\\/\x00\n'), "9" * 30, '"', "]]>"])
-        text = text[:start] + put + text[end:]
-    reads_or_refuses(text)
+def hammered(folder: Path, first: int, count: int, *kind: str) -> dict[str, Any]:
+    """What `hammer.py` reports on `count` mutants, with nothing bad in it."""
+    at = folder / "seed"
+    at.write_bytes(bytes(8))
+    command = [sys.executable, str(HAMMER), str(first), str(count), str(at), *kind]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60 + count, check=False)
+    seed = int.from_bytes(at.read_bytes(), "little")
+    assert done.returncode == 0, f"at seed {seed}: {done.stderr[-2000:]}"
+    report: dict[str, Any] = json.loads(done.stdout)
+    assert report["bad"] == []
+    assert report["peak_bytes"] < PEAK
+    assert sum(report["outcomes"].values()) == count
+    return report
 
 
-@settings(max_examples=200, deadline=None)
-@given(st.integers(0, 1 << 30))
-def test_mutated_traces(seed: int) -> None:
-    draw = random.Random(seed)
-    graph = json.loads(TRACE)
-    nodes = graph["nodes"]
-    for _ in range(draw.randint(1, 3)):
-        node = draw.choice(nodes)
-        data = node.get("data")
-        odd = draw.choice([None, True, -1, 0, 1, len(nodes), len(nodes) - 1, 2**70, 0.5, "x", "b0", "None", [], {}])
-        if isinstance(data, list) and data:
-            data[draw.randrange(len(data))] = draw.choice([odd, draw.randrange(len(nodes))])
-        elif isinstance(data, dict) and data:
-            data[draw.choice(list(data))] = odd
-        else:
-            node[draw.choice(["type", "data"])] = odd
-    lifts_or_refuses(json.dumps(graph))
+def test_three_thousand_mutants(tmp_path: Path) -> None:
+    report = hammered(tmp_path, 0, 2500)
+    assert report["outcomes"]["accepted"] >= 0.05 * 2500
+    assert len(report["rules"]) >= 20
+    assert hammered(tmp_path, 0, 500, "trace")["outcomes"]["accepted"] >= 5
+
+
+@pytest.mark.slow
+@pytest.mark.hostile
+def test_two_hundred_thousand_mutants(tmp_path: Path) -> None:
+    total: Counter[str] = Counter()
+    for first in range(1_000_000, 1_200_000, 20_000):
+        total.update(hammered(tmp_path, first, 20_000)["outcomes"])
+    assert total.total() == 200_000
+    assert total["accepted"] >= 10_000
+
+
+@pytest.mark.slow
+@pytest.mark.hostile
+def test_twenty_thousand_mutated_traces(tmp_path: Path) -> None:
+    assert hammered(tmp_path, 1_000_000, 20_000, "trace")["outcomes"]["accepted"] >= 200
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-8-sig"])
+def test_other_encodings_are_refused(encoding: str) -> None:
+    assert tsel.decode(LINES.encode()).trace == TRACE
+    for text in (LINES, TEXT):
+        assert not reads_or_refuses(text.encode(encoding))
+        assert not reads_or_refuses(text.encode(encoding).decode("latin-1"))
+
+
+def test_what_makes_nothing_is_written_and_read() -> None:
+    text = re.sub(r"(<trace_sequence id=\"t0\"[^\n]*\n)", r"\1b0 = block root\nchildren b0\n", LINES, count=1)
+    only = text[: text.index("children b0\n")] + "children b0\n</trace_sequence>\n</graph>\n"
+    assert reads_or_refuses(only)
 
 
 def billion_laughs(levels: int = 40) -> str:

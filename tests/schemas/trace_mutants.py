@@ -54,19 +54,24 @@ def _any(draw: random.Random, graph: dict[str, Any], nodes: list[Any]) -> None:
         node[draw.choice(("type", "data", "x"))] = odd
 
 
+def _arrays(nodes: list[Any]) -> list[dict[str, Any]]:
+    return [node for node in nodes if node.get("type") == "ffi.Array" and isinstance(node.get("data"), list)]
+
+
 def _redirect(draw: random.Random, graph: dict[str, Any], nodes: list[Any]) -> None:
     """One index of an array names another node, of the same type where it can."""
-    arrays = [node for node in nodes if node["type"] == "ffi.Array" and node.get("data")]
+    arrays = [node["data"] for node in _arrays(nodes) if node["data"]]
     if arrays:
-        data = draw.choice(arrays)["data"]
+        data = draw.choice(arrays)
         at = draw.randrange(len(data))
-        same = [i for i, node in enumerate(nodes) if node["type"] == nodes[data[at] % len(nodes)]["type"]]
+        old = data[at] if isinstance(data[at], int) and 0 <= data[at] < len(nodes) else 0
+        same = [i for i, node in enumerate(nodes) if node.get("type") == nodes[old].get("type")]
         data[at] = draw.choice(same) if draw.random() < 0.8 else draw.randrange(len(nodes))
 
 
 def _list(draw: random.Random, graph: dict[str, Any], nodes: list[Any]) -> None:
     """An item of an array away, twice, or two exchanged: instructions, inputs, outputs, decisions."""
-    arrays = [node["data"] for node in nodes if node["type"] == "ffi.Array" and node.get("data")]
+    arrays = [node["data"] for node in _arrays(nodes) if node["data"]]
     if not arrays:
         return
     data = draw.choice((draw.choice(arrays), max(arrays, key=len), arrays[-1]))
@@ -80,19 +85,19 @@ def _list(draw: random.Random, graph: dict[str, Any], nodes: list[Any]) -> None:
 
 
 def _string(draw: random.Random, graph: dict[str, Any], nodes: list[Any]) -> None:
-    strings = [node for node in nodes if node["type"] == "ffi.String"]
+    strings = [node for node in nodes if node.get("type") == "ffi.String"]
     if strings:
         node = draw.choice(strings)
-        node["data"] = draw.choice((draw.choice(strings)["data"], draw.choice(_STRINGS), f"{node['data']}0"))
+        node["data"] = draw.choice((draw.choice(strings).get("data"), draw.choice(_STRINGS), f"{node.get('data')}0"))
 
 
 def _number(draw: random.Random, graph: dict[str, Any], nodes: list[Any]) -> None:
-    numbers = [node for node in nodes if node["type"] in ("int", "float", "ir.IntImm", "ir.FloatImm")]
+    numbers = [node for node in nodes if node.get("type") in ("int", "float", "ir.IntImm", "ir.FloatImm")]
     if not numbers:
         return
     node = draw.choice(numbers)
     value: Any = draw.choice((0, 1, -1, 2, 4, 64, 1 << 31, 1 << 40, 1 << 63, 0.5, 1e308, True, None))
-    if isinstance(node["data"], dict):
+    if isinstance(node.get("data"), dict):
         node["data"][draw.choice(("value", "value", "value", "dtype"))] = value
         if draw.random() < 0.2:
             node["data"]["dtype"] = draw.choice(_DTYPES)
@@ -107,8 +112,9 @@ def _type(draw: random.Random, graph: dict[str, Any], nodes: list[Any]) -> None:
 
 
 def _cycle(draw: random.Random, graph: dict[str, Any], nodes: list[Any]) -> None:
-    arrays = [i for i, node in enumerate(nodes) if node["type"] == "ffi.Array"]
-    nodes[draw.choice(arrays)]["data"].append(draw.choice(arrays))
+    arrays = _arrays(nodes)
+    if arrays:
+        draw.choice(arrays)["data"].append(nodes.index(draw.choice(arrays)))
 
 
 def _blown(draw: random.Random, graph: dict[str, Any], nodes: list[Any]) -> None:
@@ -123,11 +129,8 @@ def _blown(draw: random.Random, graph: dict[str, Any], nodes: list[Any]) -> None
 
 
 def _head(draw: random.Random, graph: dict[str, Any], nodes: list[Any]) -> None:
-    key = draw.choice(("root_index", "nodes", "metadata", "x"))
+    key = draw.choice(("root_index", "metadata", "x"))
     graph[key] = draw.choice((0, -1, len(nodes), [], {}, {"tvm_version": "0.27.0.post1"}, None, "x"))
-    graph.setdefault("nodes", nodes)
-    if not isinstance(graph["nodes"], list) or not graph["nodes"]:
-        graph["nodes"] = nodes if draw.random() < 0.9 else graph["nodes"] or nodes
 
 
 _TRACES: list[tuple[str, Callable[[random.Random, dict[str, Any], list[Any]], None]]] = [
