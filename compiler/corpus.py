@@ -147,7 +147,7 @@ def _member(start: Any, draw: Draw, state: int) -> Member:
         schedule, postprocs = draw(state)
     except Exception as error:  # TVM raises whatever its primitives raise
         raise _RefusedError(f"draw: {reason(error)}") from None
-    before = shot(schedule)
+    before = _detached(shot(schedule))
     schedule.enter_postproc()
     for processor in postprocs:
         name = type(processor).__name__
@@ -158,6 +158,14 @@ def _member(start: Any, draw: Draw, state: int) -> Member:
         if not passed:
             raise _RefusedError(name)
     return Member(start, before, shot(schedule))
+
+
+def _detached(taken: Shot) -> Shot:
+    """The same with a module of its own: going on with a schedule may change modules that were taken from it before
+    (TVM copies on write, but not always)."""
+    import tvm
+
+    return dataclasses.replace(taken, module=tvm.ir.load_json(tvm.ir.save_json(taken.module)))
 
 
 def _spaces(block: Block, rules: str, seed: int, refused: Counter[str]) -> list[tuple[Any, Draw]]:
