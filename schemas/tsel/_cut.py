@@ -32,7 +32,6 @@ class Step(Protocol):
 
 _FETCH: Final = "meta_schedule.cooperative_fetch"
 _PLACE: Final = "meta_schedule.random_compute_producer"
-_TENSOR: Final = "meta_schedule.auto_tensorize"
 _THREADS: Final = ("pragma_", "meta_schedule.thread_extent_")
 """Marks of loops and blocks that go with binding them."""
 
@@ -57,7 +56,7 @@ def cut(raw: Sequence[Step]) -> list[tuple[int, int, str]]:
 class _Cutter:
     """One walk along the trace."""
 
-    __slots__ = ("block", "kind", "made", "owner", "raw")
+    __slots__ = ("block", "kind", "owner", "raw")
 
     def __init__(self, raw: Sequence[Step]) -> None:
         self.raw = raw
@@ -66,8 +65,6 @@ class _Cutter:
         self.kind = ""
         self.block: Any = None
         """What the present edit is about."""
-        self.made: Any = None
-        """The block that the last DecomposeReduction made."""
 
     def edits(self) -> list[tuple[int, int, str]]:
         raw, owner = self.raw, self.owner
@@ -286,32 +283,3 @@ _RULES: Final = {kind: _BY_EDIT[row.edit] for kind, row in PRIMITIVES.items() if
     "Tensorize": _tensorize,
 }
 """Kinds without a rule always begin an edit."""
-
-
-def _theme(now: _Cutter, step: Step, index: int, block: Any) -> str:
-    """Which post-processor an instruction after the boundary comes from, told by what it does."""
-    kind = step.kind
-    if kind in ("Annotate", "Unannotate"):
-        key = _key(step)
-        if key == _FETCH:
-            return "fetch"
-        if key.startswith(_TENSOR):
-            moved = now.kind == "reduction" and block is not None and block in (now.block, now.made)
-            return "reduction" if moved else "tensorize"
-        return "annotate"
-    edit = _FIRST.get(kind, "")
-    if edit == "reduction":
-        now.block, now.made = block, step.outputs[0] if step.outputs else None
-        return edit
-    if edit in ("fuse", "split", "reorder", "bind"):
-        named = any(before.kind == "GetSBlock" for before in _waiting(now.raw, index))
-        return now.kind if now.kind in ("fetch", "annotate") and not named else "bind"
-    return edit
-
-
-def _waiting(raw: Sequence[Step], index: int) -> list[Step]:
-    """The look-ups right before an instruction."""
-    first = index
-    while first and raw[first - 1].kind in _AHEAD:
-        first -= 1
-    return list(raw[first:index])
