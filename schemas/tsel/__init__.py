@@ -93,7 +93,10 @@ def lift(trace: str) -> Graph:
     Raises:
         TselError: gate `parsed` or `wellformed`.
     """
-    return _lift.lift(*_tree.parse(trace))
+    tree, version = _tree.parse(trace)
+    graph = _lift.lift(tree, version)
+    _lift.same(tree, _lower.lower(graph))
+    return graph
 
 
 def render(graph: Graph, notation: Notation = "line") -> Encoded:
@@ -106,12 +109,15 @@ def render(graph: Graph, notation: Notation = "line") -> Encoded:
 
 
 def encode(trace: str, notation: Notation = "line") -> Encoded:
-    """The text of a trace, without explanation.
+    """The text of a trace, without explanation, proved: it is decoded again, and must give the very same tree.
 
     Raises:
         TselError: gate `parsed` or `wellformed`.
     """
-    return render(lift(trace), notation)
+    tree, version = _tree.parse(trace)
+    encoded = render(_lift.lift(tree, version), notation)
+    _lift.same(tree, decode(encoded.text).tree)
+    return encoded
 
 
 def spell(graph: Graph) -> str:

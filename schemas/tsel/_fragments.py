@@ -19,7 +19,8 @@ from littledragon.schemas.tsel._tree import NAME
 COORDINATE: Final = re.compile(r"(t[0-9]{1,6})?\.(0|[1-9][0-9]{0,4})\.(0|[1-9][0-9]{0,4})")
 _KEYS: Final = ("k", "i", "a", "o", "d")
 _LETTERS: Final = {"B": "b", "L": "l", "E": "v"}
-_NAMES: Final = ("B", "L", "BL", "blocks", "factor", "value")
+_NAMES: Final = ("B", "L", "BL", "factor", "value")
+_BLOCK: Final = Slot("block", "B")
 
 
 def write(
@@ -59,8 +60,8 @@ def _paired(inputs: tuple[Any, ...], primitive: Primitive) -> list[tuple[Any, Sl
 
 def _refer(value: Any, slot: Slot, coordinates: Mapping[str, str], edit: str) -> Any:
     """A value with coordinates for names; a text that looks like coordinates is spelled out."""
-    if type(value) is list and slot.type == "blocks":
-        return [_refer(item, slot, coordinates, edit) for item in value]
+    if slot.type == "blocks":
+        return tuple([_refer(item, _BLOCK, coordinates, edit) for item in value])
     if type(value) is not str or slot.type not in _NAMES:
         return value
     if NAME.fullmatch(value):
@@ -80,45 +81,40 @@ def _trim(values: list[Any], slots: tuple[Slot, ...], derived: dict[str, Any]) -
     """Takes defaults off the end."""
     while values and len(values) <= len(slots):
         slot = slots[len(values) - 1]
-        default = derived.get(slot.name, [] if slot.default == () else slot.default)
+        default = derived.get(slot.name, slot.default)
         if default is NEEDED or values[-1] != default or type(values[-1]) is not type(default):
             return
         values.pop()
 
 
-def read(
-    value: Any, before: Instruction | None, names: Mapping[str, str], edit: str, first: int, place: str
-) -> Instruction:
+def read(value: Any, before: Instruction | None, names: Mapping[str, str], edit: str, first: int) -> Instruction:
     """The instruction of a fragment. `names` by coordinates; `first` is the number of outputs so far.
 
     Raises:
-        TselError: gate `wellformed`, rule `grammar`, `kind` or `reference`.
+        TselError: without a place, gate `wellformed`, rule `grammar`, `kind` or `reference`.
     """
     kind = value.get("k") if isinstance(value, dict) else None
     if not isinstance(kind, str) or not set(value) <= set(_KEYS):
-        raise illegal("grammar", place, 'a fragment is an object with "k" and some of i, a, o, d')
+        raise illegal("grammar", "", 'a fragment is an object with "k" and some of i, a, o, d')
     primitive = PRIMITIVES.get(kind)
     if primitive is None:
-        raise illegal("kind", place, f"no schedule primitive is called {kind[:40]}")
+        raise illegal("kind", "", f"no schedule primitive is called {kind[:40]}")
     for key, of in (("i", list), ("a", list), ("o", str)):
         if key in value and (not isinstance(value[key], of) or not value[key] or len(value[key]) > MAX_OUTPUTS):
-            raise illegal(
-                "grammar", place, f'"{key}" is left out or a {of.__name__} with content, at most {MAX_OUTPUTS}'
-            )
+            raise illegal("grammar", "", f'"{key}" is left out or a {of.__name__} with content, at most {MAX_OUTPUTS}')
     decision = value.get("d")
     if "d" in value and decision is None:
-        raise illegal("grammar", place, '"d" is left out or a decision')
+        raise illegal("grammar", "", '"d" is left out or a decision')
     slots = primitive.inputs
     inputs = [
-        _name(v, slots[min(i, len(slots) - 1)], names, edit, place)
-        for i, v in enumerate(value.get("i", ()) if slots else ())
+        _name(v, slots[min(i, len(slots) - 1)], names, edit) for i, v in enumerate(value.get("i", ()) if slots else ())
     ]
     if kind == "Split" and "i" not in value:
         if before is None or not before.kind.endswith("Tile"):
-            raise illegal("grammar", place, "a split without inputs follows the tile whose numbers it takes")
+            raise illegal("grammar", "", "a split without inputs follows the tile whose numbers it takes")
         inputs = [before.inputs[0], *before.outputs]
     elif not slots and "i" in value:
-        raise illegal("arity", place, "0 inputs are expected")
+        raise illegal("arity", "", "0 inputs are expected")
     _fill(inputs, slots, {})
     attrs = list(value.get("a", ()))
     _fill(attrs, primitive.attrs, _derived(primitive, tuple(attrs), decision))
@@ -126,15 +122,15 @@ def read(
     if signature is None:
         signature = _signature(primitive, inputs, attrs)
     if not set(signature) <= set(_LETTERS):
-        raise illegal("grammar", place, "an output signature is of the letters B, L and E")
+        raise illegal("grammar", "", "an output signature is of the letters B, L and E")
     outputs = tuple([f"{_LETTERS[letter]}{first + i}" for i, letter in enumerate(signature)])
     return Instruction(kind, tuple(inputs), tuple(attrs), outputs, decision)
 
 
-def _name(value: Any, slot: Slot, names: Mapping[str, str], edit: str, place: str) -> Any:
+def _name(value: Any, slot: Slot, names: Mapping[str, str], edit: str) -> Any:
     """A value with names for coordinates."""
     if type(value) is list and slot.type == "blocks":
-        return [_name(item, slot, names, edit, place) for item in value]
+        return tuple([_name(item, _BLOCK, names, edit) for item in value])
     if type(value) is dict and set(value) == {"str"} and isinstance(value["str"], str):
         text = value["str"]
         if slot.type == "value" and COORDINATE.fullmatch(text):
@@ -145,19 +141,19 @@ def _name(value: Any, slot: Slot, names: Mapping[str, str], edit: str, place: st
     if COORDINATE.fullmatch(value):
         name = names.get(f"{edit}{value}" if value[0] == "." else value)
         if name is None:
-            raise illegal("reference", place, f"{value} is not defined before this instruction")
+            raise illegal("reference", "", f"{value} is not defined before this instruction")
         return name
     if NAME.fullmatch(value):
         if slot.type == "value":
-            raise illegal("grammar", place, f'a text that looks like a name is written {{"str":"{value}"}}')
-        raise illegal("reference", place, f"{slot.name} must be a reference such as t0.1.0")
+            raise illegal("grammar", "", f'a text that looks like a name is written {{"str":"{value}"}}')
+        raise illegal("reference", "", f"{slot.name} must be a reference such as t0.1.0")
     return value
 
 
 def _fill(values: list[Any], slots: tuple[Slot, ...], derived: dict[str, Any]) -> None:
     """Puts defaults that were left out at the end."""
     for slot in slots[len(values) :]:
-        default = derived.get(slot.name, [] if slot.default == () else slot.default)
+        default = derived.get(slot.name, slot.default)
         if default is NEEDED:
             return
         values.append(default)

@@ -6,9 +6,9 @@ from littledragon.schemas.graph import Edit, Graph, Instruction
 from littledragon.schemas.tsel import _json, _maps, _values
 from littledragon.schemas.tsel._cut import cut
 from littledragon.schemas.tsel._error import MAX_INSTRUCTIONS, illegal, malformed
-from littledragon.schemas.tsel._lower import NAME, TVM, lower
+from littledragon.schemas.tsel._lower import TVM
 from littledragon.schemas.tsel._primitives import PRIMITIVES, Primitive, Slot
-from littledragon.schemas.tsel._tree import Leaf, items
+from littledragon.schemas.tsel._tree import NAME, Leaf, items
 
 _MAP_SLOTS = ("map", "map?")
 
@@ -16,26 +16,32 @@ _MAP_SLOTS = ("map", "map?")
 def lift(tree: Leaf, version: str) -> Graph:
     """The graph of a trace: edits, their summaries left to be derived, and the pool of maps, and no explanation.
 
+    Only what the graph cannot hold is refused here. Whether the trace keeps the rules, and is what the graph spells,
+    tells `lower(graph) == tree`: the caller compares.
+
     Raises:
-        TselError: gate `parsed` where the tree is no trace; gate `wellformed` where it breaks a rule or is not
-            what its graph spells (a trace numbered in another way, a decision that is none).
+        TselError: gate `parsed` where the tree is no trace; gate `wellformed` where the graph cannot hold it.
     """
     if version != TVM:
-        raise illegal(
-            "version", "trace", f"tvm_version is {version}: replay it with that TVM, or search anew with {TVM}"
-        )
+        message = f"tvm_version is {version}, expected {TVM}: search anew, or replay it with the TVM that wrote it"
+        raise illegal("version", "trace", message)
     lifter = _Lifter(version)
     instructions = lifter.instructions(tree)
-    edits = tuple(
-        [
-            Edit(f"t{index}", kind, "", tuple(instructions[start:end]))
-            for index, (start, end, kind) in enumerate(cut(instructions))
-        ]
-    )
-    graph = Graph(edits, lifter.maps, tvm=version)
-    if lower(graph) != tree:
+    edits = [
+        Edit(f"t{index}", kind, "", tuple(instructions[start:end]))
+        for index, (start, end, kind) in enumerate(cut(instructions))
+    ]
+    return Graph(tuple(edits), lifter.maps, tvm=version)
+
+
+def same(tree: Leaf, spelled: Leaf) -> None:
+    """Whether a trace is what its graph spells.
+
+    Raises:
+        TselError: gate `wellformed`, rule `canonical`.
+    """
+    if tree != spelled:
         raise illegal("canonical", "trace", "names, decisions or types are not as TVM writes them")
-    return graph
 
 
 def kinds(tree: Leaf) -> list[str]:
@@ -70,6 +76,7 @@ class _Lifter:
         self.version = version
         self.here = 0
         self.kind = ""
+        self.names: set[str] = set()
         self.maps: dict[str, Any] = {}
         self.texts: dict[str, dict[str, str]] = {}
         """What stands for a map, by its text in the trace, which is compact or indented."""
@@ -115,22 +122,25 @@ class _Lifter:
         last = slots[-1] if slots and slots[-1].many else None
         given = []
         for index, (tag, value) in enumerate(inputs):
-            if tag == "str" and NAME.fullmatch(value):
+            if tag == "str" and value in self.names:
                 given.append(value)
             else:
                 given.append(self._input(tag, value, slots[index] if index < len(slots) else last))
+        made = tuple([value for _, value in outputs])
+        self.names.update(made)
         return Instruction(
             self.kind,
             tuple(given),
             tuple([self._attr(leaf, primitive, index) for index, leaf in enumerate(attrs)]),
-            tuple([value for _, value in outputs]),
+            made,
             None if decision is None else self._decision(primitive, decision),
         )
 
     def _input(self, tag: str, value: Any, slot: Slot | None) -> Any:
         """An input that is no name."""
         if tag == "array":
-            return [self._input(*leaf, None) for leaf in value]
+            values = [self._input(*leaf, None) for leaf in value]
+            return tuple(values) if slot is not None and slot.type == "blocks" else values
         if tag == "dict":
             return {"dict": {key: self._input(*leaf, None) for key, leaf in value}}
         if tag == "none":

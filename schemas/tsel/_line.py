@@ -30,6 +30,7 @@ _LONG: Final = "meta_schedule."
 _CONSTANTS: Final = ("true", "false", "null")
 _MAP: Final = re.compile(r"m[0-9]{1,6}")
 _TOKEN: Final = re.compile(r'(?:[^\s"]|"(?:[^"\\]|\\.)*")+')
+_WHOLES: Final = re.compile(r"\[[1-9][0-9]{0,9}(,[1-9][0-9]{0,9})*\]")
 _NUMBER: Final = re.compile(r"-?[0-9]{1,19}")
 _REFERENCES: Final = ("B", "L", "BL")
 
@@ -41,6 +42,8 @@ class _Place:
     input: bool
     index: int
     slot: Slot
+    name: bool
+    """It takes the name of one output."""
 
 
 @dataclass(frozen=True)
@@ -53,21 +56,22 @@ class _Form:
     needed: tuple[_Place, ...]
     """In order; a value comes last, and nothing that follows from the rest is among them."""
     named: dict[str, _Place]
-    many: bool
-    """The last input is repeated."""
+    inputs: tuple[Any, ...]
+    attrs: tuple[Any, ...]
+    """Defaults."""
 
 
 def _form(kind: str, primitive: Primitive) -> _Form:
     word = primitive.word or re.sub(r"(?<=[a-z])(?=[A-Z])", "_", kind.replace("DType", "Dtype")).lower()
-    places = [_Place(True, i, slot) for i, slot in enumerate(primitive.inputs)]
-    places += [_Place(False, i, slot) for i, slot in enumerate(primitive.attrs)]
+    places = [_Place(True, i, slot, slot.type in _REFERENCES) for i, slot in enumerate(primitive.inputs)]
+    places += [_Place(False, i, slot, False) for i, slot in enumerate(primitive.attrs)]
     if primitive.decision == "tile":
         places = [place for place in places if place.slot.name != "n"]
     needed = [p for p in places if p.slot.default is NEEDED and p.slot.name != "probs"]
     needed.sort(key=lambda place: place.slot.type == "value")
     named = {p.slot.name: p for p in places if p.slot.default is not NEEDED or p.slot.name == "probs"}
-    many = bool(primitive.inputs) and primitive.inputs[-1].many
-    return _Form(kind, word, primitive, tuple(needed), named, many)
+    inputs, attrs = (tuple(slot.default for slot in slots) for slots in (primitive.inputs, primitive.attrs))
+    return _Form(kind, word, primitive, tuple(needed), named, inputs, attrs)
 
 
 _FORMS: Final = {kind: _form(kind, primitive) for kind, primitive in PRIMITIVES.items()}
@@ -89,7 +93,7 @@ def write(instruction: Instruction, before: Instruction | None) -> tuple[str, st
         for place in form.needed:
             slot = place.slot
             if slot.many:
-                _many(parts, inputs[place.index :], slot)
+                _put_many(parts, inputs[place.index :], slot)
             else:
                 value = inputs[place.index] if place.input else attrs[place.index]
                 parts.append(value if slot.type in _REFERENCES else _spell(slot, value))
@@ -115,7 +119,7 @@ def _names(names: tuple[str, ...]) -> str:
     return names[0] if len(names) == 1 else f"{names[0]}-{names[-1][1:]}"
 
 
-def _many(parts: list[str], values: tuple[Any, ...], slot: Slot) -> None:
+def _put_many(parts: list[str], values: tuple[Any, ...], slot: Slot) -> None:
     """Values of a repeated slot, runs of names taken together."""
     run: list[str] = []
     following = ""
@@ -160,158 +164,136 @@ def _text(slot: Slot, value: str) -> str:
     return f"{_SHORT}{value[len(_LONG) :]}" if value.startswith(_LONG) else value
 
 
-def read(line: str, before: Instruction | None, place: str) -> Instruction:
-    """The instruction of a line; its names are checked elsewhere.
+def read(line: str, before: Instruction | None) -> Instruction:
+    """The instruction of a line; its names are checked elsewhere. `before` is the instruction before it.
 
     Raises:
-        TselError: gate `wellformed`, rule `grammar`, `json` or `kind`.
+        TselError: without a place, gate `wellformed`, rule `grammar`, `decision`, `json` or `kind`.
     """
     tokens = _TOKEN.findall(line) if '"' in line else line.split()
     outputs: tuple[str, ...] = ()
     if len(tokens) > 2 and tokens[1] == "=":
-        outputs = _outputs(tokens[0], place)
+        outputs = _outputs(tokens[0])
         del tokens[:2]
     form = _WORDS.get(tokens[0])
     if form is None:
-        raise illegal("kind", place, f"no schedule primitive is called {tokens[0][:40]}")
-    reader = _Reader(form, tokens, place)
-    if form.kind == "Split" and len(tokens) == 1 + reader.by_name():
-        return reader.split(before, outputs)
-    return reader.instruction(outputs)
+        raise illegal("kind", "", f"no schedule primitive is called {tokens[0][:40]}")
+    inputs, attrs = [*form.inputs], [*form.attrs]
+    decision = _decision(form, tokens) if form.primitive.decision else None
+    if form.named and "=" in tokens[-1]:
+        _named(form, tokens, inputs, attrs)
+    if len(tokens) == 1 and form.kind == "Split":
+        if before is None or not before.kind.endswith("Tile"):
+            raise illegal("grammar", "", "a split without inputs follows the tile whose numbers it takes")
+        return Instruction("Split", (before.inputs[0], *before.outputs), tuple(attrs), outputs)
+    at, count = 1, len(tokens)
+    for entry in form.needed:
+        if entry.slot.many:
+            inputs[entry.index :] = _many(entry.slot, tokens[at:])
+            at = count
+        elif at >= count:
+            raise illegal("grammar", "", f"{entry.slot.name} is missing")
+        else:
+            token = tokens[at]
+            value = token if entry.name else _value(entry.slot, token)
+            if entry.input:
+                inputs[entry.index] = value
+            else:
+                attrs[entry.index] = value
+            at += 1
+    if at != count:
+        raise illegal("grammar", "", f"{tokens[at][:40]} is more than {form.word} takes")
+    if form.primitive.decision == "tile":
+        attrs[0] = len(decision["factors"]) + 1 if isinstance(decision["factors"], list) else 0
+    elif form.kind == "SampleCategorical" and attrs[1] is NEEDED:
+        attrs[1] = probabilities(attrs[0])
+    return Instruction(form.kind, tuple(inputs), tuple(attrs), outputs, decision)
 
 
-def _outputs(token: str, place: str) -> tuple[str, ...]:
-    if NAME.fullmatch(token):
+def _outputs(token: str) -> tuple[str, ...]:
+    if "-" not in token:
         return (token,)
     match = _RUN.fullmatch(token)
     if not match:
-        raise illegal("grammar", place, f"{token[:40]} is no name such as l3, and no run of names such as l4-10")
-    return tuple(_run(match, place))
+        raise illegal("grammar", "", f"{token[:40]} is no name such as l3, and no run of names such as l4-10")
+    return tuple(_run(match))
 
 
-def _run(match: re.Match[str], place: str) -> list[str]:
+def _run(match: re.Match[str]) -> list[str]:
     letter, first, last = match[1], int(match[2]), int(match[3])
     if not first < last < first + MAX_OUTPUTS:
-        raise illegal("grammar", place, f"{match[0]} runs backwards, or over more than {MAX_OUTPUTS} names")
+        raise illegal("grammar", "", f"{match[0]} runs backwards, or over more than {MAX_OUTPUTS} names")
     return [f"{letter}{number}" for number in range(first, last + 1)]
 
 
-class _Reader:
-    """The tokens of a line, taken from the front; `=` tokens by name, the decision from the end."""
-
-    def __init__(self, form: _Form, tokens: list[str], place: str) -> None:
-        self.form = form
-        self.tokens = tokens
-        self.place = place
-        self.inputs: list[Any] = [[] if slot.default == () else slot.default for slot in form.primitive.inputs]
-        self.attrs: list[Any] = [slot.default for slot in form.primitive.attrs]
-
-    def by_name(self) -> int:
-        """Takes what stands by name from the end of the line, and tells how many there are."""
-        return sum("=" in token and token.split("=", 1)[0] in self.form.named for token in self.tokens[1:])
-
-    def instruction(self, outputs: tuple[str, ...]) -> Instruction:
-        form = self.form
-        decision = self._decision() if form.primitive.decision else None
-        self._named()
-        tokens = self.tokens
-        at = 1
-        needed = form.needed
-        for number, place in enumerate(needed):
-            if place.slot.many:
-                after = len(needed) - number - 1
-                end = max(len(tokens) - after, at)
-                self.inputs[place.index :] = self._many(place.slot, tokens[at:end])
-                at = end
-                continue
-            if at >= len(tokens):
-                raise illegal("grammar", self.place, f"{place.slot.name} is missing")
-            token = tokens[at]
-            value = token if place.slot.type in _REFERENCES else self._value(place.slot, token)
-            (self.inputs if place.input else self.attrs)[place.index] = value
-            at += 1
-        if at != len(tokens):
-            raise illegal("grammar", self.place, f"{tokens[at][:40]} is more than {form.word} takes")
-        if form.primitive.decision == "tile":
-            self.attrs[0] = len(decision["factors"]) + 1 if isinstance(decision["factors"], list) else 0
-        if form.kind == "SampleCategorical" and self.attrs[1] is NEEDED:
-            self.attrs[1] = probabilities(self.attrs[0])
-        return Instruction(form.kind, tuple(self.inputs), tuple(self.attrs), outputs, decision)
-
-    def split(self, before: Instruction | None, outputs: tuple[str, ...]) -> Instruction:
-        """A split of the loop and by the numbers of the tile just before it."""
-        if before is None or not before.kind.endswith("Tile"):
-            raise illegal("grammar", self.place, "a split without inputs follows the tile whose numbers it takes")
-        self._named()
-        return Instruction("Split", (before.inputs[0], *before.outputs), tuple(self.attrs), outputs, None)
-
-    def _named(self) -> None:
-        tokens = self.tokens
-        seen: set[str] = set()
-        while len(tokens) > 1 and "=" in tokens[-1]:
-            name, _, text = tokens[-1].partition("=")
-            place = self.form.named.get(name)
-            if place is None:
-                break
-            if place.slot.type == "blocks":
-                value: Any = text.split(",")
-            else:
-                value = self._value(place.slot, text)
-            if name in seen:
-                raise illegal("grammar", self.place, f"{name} stands twice")
-            seen.add(name)
-            (self.inputs if place.input else self.attrs)[place.index] = value
-            del tokens[-1]
-
-    def _decision(self) -> Any:
-        tokens = self.tokens
-        if self.form.primitive.decision == "tile":
-            if len(tokens) < 3:
-                raise illegal("decision", self.place, "the decision is missing")
-            extent, factors = tokens[-2], tokens[-1]
-            decision = {"extent": self._json(extent), "factors": self._json(factors)}
-            del tokens[-2:]
-            return decision
+def _decision(form: _Form, tokens: list[str]) -> Any:
+    """Takes the decision off the end."""
+    if form.primitive.decision != "tile":
         if len(tokens) < 2:
-            raise illegal("decision", self.place, "the decision is missing")
-        return self._json(tokens.pop())
-
-    def _many(self, slot: Slot, tokens: list[str]) -> list[Any]:
-        values: list[Any] = []
-        for token in tokens:
-            if NAME.fullmatch(token):
-                values.append(token)
-            elif match := _RUN.fullmatch(token):
-                values += _run(match, self.place)
-            else:
-                values.append(token if slot.type == "L" else self._json(token))
-            if len(values) > MAX_OUTPUTS:
-                raise illegal("grammar", self.place, f"more than {MAX_OUTPUTS} {slot.name}")
-        return values
-
-    def _value(self, slot: Slot, token: str) -> Any:
-        kind = slot.type
-        if kind in ("str", "value") and _BARE.fullmatch(token) and token not in _CONSTANTS:
-            return f"{_LONG}{token[len(_SHORT) :]}" if token.startswith(_SHORT) else token
-        if kind in ("map", "map?") and _MAP.fullmatch(token):
-            return {"map": token}
-        if token in slot.words:
-            return slot.words.index(token)
-        value = self._json(token)
-        if kind == "value" and isinstance(value, str) and NAME.fullmatch(value):
-            raise illegal("grammar", self.place, f'a text that looks like a name is written {{"str":"{value}"}}')
-        return value
-
-    def _json(self, token: str) -> Any:
-        if _NUMBER.fullmatch(token):
-            return _whole(token, self.place)
-        return _json.read(token, self.place, "wellformed")
+            raise illegal("decision", "", "the decision is missing")
+        return _json_value(tokens.pop())
+    if len(tokens) < 3:
+        raise illegal("decision", "", "the decision is missing")
+    factors = tokens.pop()
+    whole = _WHOLES.fullmatch(factors)
+    listed = [int(factor) for factor in factors[1:-1].split(",")] if whole else _json_value(factors)
+    return {"extent": _json_value(tokens.pop()), "factors": listed}
 
 
-def _whole(token: str, place: str) -> int:
+def _named(form: _Form, tokens: list[str], inputs: list[Any], attrs: list[Any]) -> None:
+    """Takes what stands by name off the end."""
+    seen: set[str] = set()
+    while len(tokens) > 1 and "=" in tokens[-1]:
+        name, _, text = tokens[-1].partition("=")
+        entry = form.named.get(name)
+        if entry is None:
+            return
+        if name in seen:
+            raise illegal("grammar", "", f"{name} stands twice")
+        seen.add(name)
+        value: Any = tuple(text.split(",")) if entry.slot.type == "blocks" else _value(entry.slot, text)
+        (inputs if entry.input else attrs)[entry.index] = value
+        del tokens[-1]
+
+
+def _many(slot: Slot, tokens: list[str]) -> list[Any]:
+    values: list[Any] = []
+    for token in tokens:
+        if token[0] in "blv" and "-" not in token:
+            values.append(token)
+        elif match := _RUN.fullmatch(token):
+            values += _run(match)
+        else:
+            values.append(token if slot.type == "L" else _json_value(token))
+        if len(values) > MAX_OUTPUTS:
+            raise illegal("grammar", "", f"more than {MAX_OUTPUTS} {slot.name}")
+    return values
+
+
+def _value(slot: Slot, token: str) -> Any:
+    kind = slot.type
+    if kind == "int" and token.isdigit() and token.isascii() and (token[0] != "0" or token == "0") and len(token) < 10:
+        return int(token)
+    if kind in ("str", "value") and token not in _CONSTANTS and _BARE.fullmatch(token):
+        return f"{_LONG}{token[len(_SHORT) :]}" if token.startswith(_SHORT) else token
+    if kind in ("map", "map?") and _MAP.fullmatch(token):
+        return {"map": token}
+    if token in slot.words:
+        return slot.words.index(token)
+    value = _json_value(token)
+    if kind == "value" and isinstance(value, str) and NAME.fullmatch(value):
+        raise illegal("grammar", "", f'a text that looks like a name is written {{"str":"{value}"}}')
+    return value
+
+
+def _json_value(token: str) -> Any:
+    return _whole(token) if _NUMBER.fullmatch(token) else _json.read(token, "", "wellformed")
+
+
+def _whole(token: str) -> int:
     if token.lstrip("-")[:1] == "0" and token != "0":
-        raise illegal("json", place, f"{token[:20]} is not how a number is written")
+        raise illegal("json", "", f"{token[:20]} is not how a number is written")
     value = int(token)
     if not -(1 << 63) <= value < 1 << 63:
-        raise illegal("json", place, f"{token[:20]} does not fit in 64 bits")
+        raise illegal("json", "", f"{token[:20]} does not fit in 64 bits")
     return value

@@ -7,13 +7,15 @@ compiler/traces.py compares that.
 
 import math
 import re
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Final
 
 from littledragon.schemas.graph import Graph, Instruction
 from littledragon.schemas.tsel import _json, _maps, _values
-from littledragon.schemas.tsel._error import MAX_INSTRUCTIONS, MAX_OUTPUTS, MAX_TRACE, TselError, illegal
+from littledragon.schemas.tsel._error import MAX_INSTRUCTIONS, MAX_LEAVES, MAX_OUTPUTS, MAX_TRACE, TselError, illegal
 from littledragon.schemas.tsel._primitives import ANNOTATION_RANGES, PRAGMAS, PRIMITIVES, Primitive, Slot
-from littledragon.schemas.tsel._tree import NAME, Leaf
+from littledragon.schemas.tsel._tree import NAME, Leaf, write
 
 TVM: Final = "0.25.0.post1"
 """The TVM whose traces `tsel/1` holds; another version's are refused."""
@@ -23,9 +25,15 @@ RULES: Final = {"llvm": 1, "cuda": 1, "cuda-tensorcore": 1}
 _LETTERS: Final = {"B": "b", "L": "l", "E": "v"}
 _TYPES: Final = {"B": "b", "L": "l", "BL": "bl", "blocks": "b"}
 """The letters of the names that a slot takes; all other slots that take names take sampled numbers."""
+_NAMED: Final = ("B", "L", "BL", "factor", "value")
+"""Slots that take one name."""
 _IDS: Final = {"evidence": "e", "analyses": "a", "maps": "m", "edits": "t", "effects": "p"}
 _ENDS: Final = {"supports": ("e", "a"), "motivates": ("a", "t"), "predicts": ("t", "p")}
 _PLACED: Final = ("ComputeAt", "ReverseComputeAt")
+_MANY: Final = 10_000
+_LONG: Final = 1 << 19
+"""Leaves, and characters of maps, of graphs so large that the length of their traces must be looked at: a run of
+names or a map is a short text for much."""
 _KIND: Final = re.compile(r"[a-z][a-z_]{0,31}")
 _ID: Final = re.compile(r"[eamtp][0-9]{1,6}")
 
@@ -50,7 +58,10 @@ def lower(graph: Graph) -> Leaf:
     for name in graph.maps:
         if name not in state.used:
             raise illegal("map", name, "a map that no instruction uses")
-    return ("array", (("array", tuple(state.instructions)), ("array", tuple(state.decisions))))
+    tree = ("array", (("array", tuple(state.instructions)), ("array", tuple(state.decisions))))
+    if (state.leaves > _MANY or state.mapped > _LONG) and len(write(tree, graph.tvm)) > MAX_TRACE:
+        raise illegal("size", "graph", f"its trace is longer than {MAX_TRACE} characters")
+    return tree
 
 
 def _structure(graph: Graph) -> None:
@@ -104,13 +115,36 @@ def _wrong(rule: str, message: str) -> TselError:
     return illegal(rule, "", message)
 
 
+_ANY: Final = -1
+_FACTORS: Final = -2
+_NOTHING: Final[tuple[Leaf, ...]] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """A row of the table of primitives as `_State` needs it: looked up once for each instruction."""
+
+    kind: Leaf
+    primitive: Primitive
+    slots: tuple[Slot, ...]
+    letters: tuple[str, ...]
+    """Of the names that each input takes."""
+    many: bool
+    distinct: bool
+    attrs: tuple[Slot, ...]
+    letter: str
+    """Of the outputs; empty where there are none."""
+    count: int
+    rule: "Callable[[_State, tuple[Any, ...], tuple[Any, ...]], None] | None"
+
+
 class _State:
     """What the instructions so far have defined."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
-        self.defined: set[str] = set()
-        """Names of outputs; the letter is the type."""
+        self.defined: dict[str, Leaf] = {}
+        """The leaves of outputs by name; the name's letter is the type."""
         self.used: set[str] = set()
         self.instructions: list[Leaf] = []
         self.decisions: list[Leaf] = []
@@ -119,46 +153,49 @@ class _State:
         self.places: set[str] = set()
         """Sampled locations. They may be no loop at all, and TVM dies where another primitive takes one."""
         self.boundaries = 0
+        self.leaves = 0
         self.mapped = 0
         """Characters of all index maps: a short text may use a long map many times."""
 
     def add(self, instruction: Instruction) -> None:
         """Checks one instruction and appends its tree."""
         kind, inputs, attrs, outputs, decision = instruction
-        primitive = PRIMITIVES.get(kind)
-        if primitive is None:
+        plan = _PLANS.get(kind)
+        if plan is None:
             raise _wrong("kind", f"no schedule primitive is called {kind[:40]}")
         if len(inputs) > MAX_OUTPUTS or len(attrs) > MAX_OUTPUTS or len(outputs) > MAX_OUTPUTS:
             raise _wrong("size", f"more than {MAX_OUTPUTS} inputs, attributes or outputs")
-        given = self._inputs(primitive, inputs)
+        given = self._inputs(plan, inputs)
         if self.places and kind not in _PLACED and self.places.intersection([v for v in inputs if type(v) is str]):
             raise _wrong("reference", f"a sampled location may only be an input of {' and '.join(_PLACED)}")
-        if len(attrs) != len(primitive.attrs):
-            raise _wrong("arity", f"{len(primitive.attrs)} attributes are expected")
-        fixed = [self._attr(slot, value) for slot, value in zip(primitive.attrs, attrs, strict=True)]
-        if kind in _RULES:
-            _RULES[kind](self, inputs, attrs)
-        if primitive.decision is not None or decision is not None:
-            self._decide(primitive, instruction, fixed)
-        made = self._outputs(primitive, instruction)
-        self.instructions.append(
-            ("array", (("str", kind), ("array", tuple(given)), ("array", tuple(fixed)), ("array", tuple(made))))
-        )
+        if len(attrs) != len(plan.attrs):
+            raise _wrong("arity", f"{len(plan.attrs)} attributes are expected")
+        fixed = tuple([self._attr(slot, value) for slot, value in zip(plan.attrs, attrs, strict=True)])
+        if plan.rule is not None:
+            plan.rule(self, inputs, attrs)
+        if plan.primitive.decision is not None or decision is not None:
+            self._decide(plan.primitive, instruction, fixed)
+        made = self._outputs(plan, instruction) if outputs or plan.letter else _NOTHING
+        self.leaves += len(inputs) + len(outputs)
+        if self.leaves > MAX_LEAVES:
+            raise _wrong("size", f"more than {MAX_LEAVES} inputs and outputs")
+        self.instructions.append(("array", (plan.kind, ("array", tuple(given)), ("array", fixed), ("array", made))))
 
-    def _inputs(self, primitive: Primitive, inputs: tuple[Any, ...]) -> list[Leaf]:
-        slots = primitive.inputs
+    def _inputs(self, plan: _Plan, inputs: tuple[Any, ...]) -> list[Leaf]:
+        slots, letters = plan.slots, plan.letters
         if len(inputs) != len(slots):
-            if not slots or not slots[-1].many or len(inputs) < len(slots):
+            if not plan.many or len(inputs) < len(slots):
                 raise _wrong("arity", f"{len(slots)} inputs are expected")
-            slots = (*slots, *(slots[-1],) * (len(inputs) - len(slots)))
+            more = len(inputs) - len(slots)
+            slots, letters = slots + slots[-1:] * more, letters + letters[-1:] * more
         leaves: list[Leaf] = []
         defined = self.defined
-        for slot, value in zip(slots, inputs, strict=True):
-            if type(value) is str and value in defined and value[0] in _TYPES.get(slot.type, "v"):
-                leaves.append(("str", value))
+        for value, accepted, slot in zip(inputs, letters, slots, strict=True):
+            if type(value) is str and value in defined and value[0] in accepted:
+                leaves.append(defined[value])
             else:
                 leaves.append(self._input(slot, value))
-        if len(inputs) > 1 and slots[-1].many and slots[-1].type == "L" and len(set(map(str, inputs))) < len(inputs):
+        if plan.distinct and len(set(inputs)) < len(inputs):
             raise _wrong("reference", "a loop that stands twice")
         return leaves
 
@@ -172,6 +209,8 @@ class _State:
         if slot.type == "factor":
             if value is None:
                 return ("str", "None")
+            if type(value) is int and slot.low <= value <= slot.high:
+                return ("IntImm:int32", value)
             if type(value) is str:
                 return self._reference(value, slot)
         elif slot.type == "value":
@@ -179,14 +218,22 @@ class _State:
                 return self._reference(value, slot)
             if isinstance(value, list) and _refers(value):
                 raise _wrong("reference", f"{slot.name}: a list holds no references")
+            if type(value) is int and -(1 << 31) <= value < 1 << 31:
+                return ("IntImm:int32", value)
             return _quoted(_values.mean(value, slot.plain, ""))
         leaf = _typed(slot, value)
         return _quoted(leaf) if leaf[0] == "str" else leaf
 
     def _attr(self, slot: Slot, value: Any) -> Leaf:
-        kind = slot.type
-        if kind == "int" and type(value) is int and slot.low <= value <= slot.high:
+        kind, given = slot.type, type(value)
+        if given is int and (
+            (kind == "int" and slot.low <= value <= slot.high) or (kind == "flag" and 0 <= value <= 1)
+        ):
             return ("IntImm:int32", value)
+        if given is str and kind == "str" and value.isascii() and slot.pattern and slot.pattern.fullmatch(value):
+            return ("str", value)
+        if given is bool and kind == "flag":
+            return ("bool", value) if slot.plain else ("IntImm:bool", int(value))
         if kind == "map?" and value is None:
             return ("none", None)
         if kind in ("map", "map?"):
@@ -219,7 +266,7 @@ class _State:
             raise _wrong("size", f"the index maps of the trace are longer than {MAX_TRACE} characters")
         return ("str", text)
 
-    def _decide(self, primitive: Primitive, instruction: Instruction, attrs: list[Leaf]) -> None:
+    def _decide(self, primitive: Primitive, instruction: Instruction, attrs: tuple[Leaf, ...]) -> None:
         """Checks and appends a decision, and remembers the numbers that it draws."""
         decision = instruction.decision
         if primitive.decision is None:
@@ -241,26 +288,22 @@ class _State:
             leaf = ("int", decision)
         self.decisions.append(("array", (("IntImm:int32", len(self.instructions)), leaf)))
 
-    def _outputs(self, primitive: Primitive, instruction: Instruction) -> list[Leaf]:
-        outputs = instruction.outputs
-        signature = primitive.outputs
-        if not signature:
-            if outputs:
-                raise _wrong("outputs", "this kind makes nothing")
-            return []
-        letter, mark = _LETTERS[signature[0]], signature[-1]
-        count = len(signature)
-        if mark == "*":
+    def _outputs(self, plan: _Plan, instruction: Instruction) -> tuple[Leaf, ...]:
+        outputs, letter, count = instruction.outputs, plan.letter, plan.count
+        if not letter:
+            raise _wrong("outputs", "this kind makes nothing")
+        if count == _ANY:
             count = len(outputs)
-        elif mark == "=":
+        elif count == _FACTORS:
             count = _number(instruction.attrs[0]) if letter == "v" else len(instruction.inputs) - 1
         first = len(self.defined)
         expected = [f"{letter}{number}" for number in range(first, first + count)]
-        if list(outputs) != expected:
+        if outputs != tuple(expected):
             named = ", ".join(expected[:2]) + (", …" if count > 2 else "")
             raise _wrong("outputs", f"{count} outputs are expected, called {named or 'nothing'}")
-        self.defined.update(expected)
-        return [("str", name) for name in expected]
+        leaves = tuple([("str", name) for name in expected])
+        self.defined.update(zip(expected, leaves, strict=True))
+        return leaves
 
     def _one_open_factor(self, inputs: tuple[Any, ...], _: tuple[Any, ...]) -> None:
         if inputs[1:].count(None) > 1:
@@ -306,6 +349,26 @@ _RULES: Final = {
 """Rules that join several parts of one instruction."""
 
 
+def _plan(kind: str, primitive: Primitive) -> _Plan:
+    slots, signature = primitive.inputs, primitive.outputs
+    many = bool(slots) and slots[-1].many
+    return _Plan(
+        ("str", kind),
+        primitive,
+        slots,
+        tuple([_TYPES.get(slot.type, "v") if slot.type in _NAMED else "" for slot in slots]),
+        many,
+        many and slots[-1].type == "L",
+        primitive.attrs,
+        _LETTERS[signature[0]] if signature else "",
+        {"*": _ANY, "=": _FACTORS}.get(signature[-1:], len(signature)),
+        _RULES.get(kind),
+    )
+
+
+_PLANS: Final = {kind: _plan(kind, primitive) for kind, primitive in PRIMITIVES.items()}
+
+
 def _number(value: Any) -> int:
     """The number of an integer slot that has been checked, whether it is plain or tagged."""
     return int(next(iter(value.values())) if isinstance(value, dict) else value)
@@ -333,6 +396,12 @@ def _quoted(leaf: Leaf) -> Leaf:
 
 def _typed(slot: Slot, value: Any) -> Leaf:
     """The leaf of an integer, flag, string or list, checked against its slot."""
+    if slot.type == "ints" and type(value) is list and {*map(type, value)} == {int} and len(value) <= MAX_OUTPUTS:
+        if slot.low <= min(value) and max(value) <= slot.high:
+            return ("array", tuple([("int", item) for item in value]))
+    if slot.type == "floats" and type(value) is list and {*map(type, value)} == {float} and len(value) <= MAX_OUTPUTS:
+        if min(value) >= 0 and 0 < math.fsum(value) <= 1.001:
+            return ("array", tuple([("FloatImm:float32", item) for item in value]))
     leaf = _values.mean(value, slot.plain, "")
     tag, inner = leaf
     if slot.type in ("ints", "floats"):

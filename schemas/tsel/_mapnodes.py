@@ -44,7 +44,7 @@ _KNOWN: Final = _LEAVES | _SYMBOLS.keys() | FIELDS.keys() | {"ir.IntImm", "ir.Fl
 CALLS: Final = frozenset(
     (
         *("if_then_else", "likely", "shift_left", "shift_right", "bitwise_and", "bitwise_or", "bitwise_xor"),
-        *("bitwise_not", "abs", "ceil", "exp", "exp2", "fabs", "floor", "log", "log2", "nearbyint", "popcount"),
+        *("bitwise_not", "ceil", "exp", "exp2", "fabs", "floor", "log", "log2", "nearbyint", "popcount"),
         *("pow", "round", "rsqrt", "sigmoid", "sqrt", "tanh", "trunc"),
     )
 )

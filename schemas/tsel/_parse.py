@@ -9,7 +9,7 @@ from xml.parsers import expat
 
 from littledragon.schemas.graph import Analysis, Edge, Edit, Effect, Evidence, Graph, Instruction, Postproc
 from littledragon.schemas.tsel import _fragments, _json, _line, _maps, _short
-from littledragon.schemas.tsel._error import MAX_INSTRUCTIONS, MAX_TEXT, illegal, malformed
+from littledragon.schemas.tsel._error import MAX_INSTRUCTIONS, MAX_LEAVES, MAX_TEXT, TselError, illegal, malformed
 from littledragon.schemas.tsel._lower import TVM
 from littledragon.schemas.tsel._render import NOTATIONS, VERSION
 
@@ -71,8 +71,7 @@ class _Reader:
         self.before: Instruction | None = None
         self.names: dict[str, str] = {}
         """Of all outputs so far, by coordinates; only `json` needs them."""
-        self.made = 0
-        self.count = 0
+        self.made = self.count = self.leaves = 0
         self.maps: dict[str, Any] = {}
         self.evidence: list[Evidence] = []
         self.analyses: list[Analysis] = []
@@ -100,8 +99,6 @@ class _Reader:
     def graph(self) -> Graph:
         maps = self.maps
         if self.notation == "json":
-            for name, value in maps.items():
-                _maps.check(value, name)
             maps = {name: _maps.rename(value, self.coordinate) for name, value in maps.items()}
         return Graph(
             edits=tuple(self.edits),
@@ -126,7 +123,10 @@ class _Reader:
         parent = self.path[-1] if self.path else ""
         if name not in _ATTRIBUTES or parent != _PARENT.get(name, "graph"):
             raise malformed("node", self.place, f"<{name[:40]}> may not stand here")
-        if attributes.keys() != _ATTRIBUTES[name] and attributes.keys() | _OPTIONAL.get(name, set()) != _ATTRIBUTES[name]:
+        if (
+            attributes.keys() != _ATTRIBUTES[name]
+            and attributes.keys() | _OPTIONAL.get(name, set()) != _ATTRIBUTES[name]
+        ):
             raise malformed("attribute", self.place, f"<{name}> has the attributes {sorted(_ATTRIBUTES[name])}")
         if name == "graph":
             self.head(attributes)
@@ -211,23 +211,28 @@ class _Reader:
         for offset, line in enumerate(text.split("\n")):
             if not line or line.isspace():
                 continue
-            self.count += 1
-            if self.count > MAX_INSTRUCTIONS:
-                raise illegal("size", self.place, f"more than {MAX_INSTRUCTIONS} instructions")
-            place = f"line {self.line + offset}, {name}.{len(instructions)}"
-            if self.notation == "line":
-                instruction = _line.read(line, self.before, place)
-            else:
-                instruction = self.fragment(line, name, len(instructions), place)
+            try:
+                if self.notation == "line":
+                    instruction = _line.read(line, self.before)
+                else:
+                    instruction = self.fragment(line, name, len(instructions))
+            except TselError as error:
+                place = f"line {self.line + offset}, {name}.{len(instructions)}"
+                raise illegal(error.rule, place, error.message) from None
             instructions.append(instruction)
             self.before = instruction
+            self.count += 1
+            self.leaves += len(instruction.inputs) + len(instruction.outputs)
+            if self.count > MAX_INSTRUCTIONS or self.leaves > MAX_LEAVES:
+                message = f"more than {MAX_INSTRUCTIONS} instructions, or {MAX_LEAVES} inputs and outputs"
+                raise illegal("size", self.place, message)
         kind = at.get("kind") or _short.kind(instructions)
         self.edits.append(Edit(at["id"], kind, self.summary or "", tuple(instructions)))
         self.summary = None
 
-    def fragment(self, line: str, edit: str, step: int, place: str) -> Instruction:
-        value = _json.read(line, place, "wellformed")
-        instruction = _fragments.read(value, self.before, self.names, edit, self.made, place)
+    def fragment(self, line: str, edit: str, step: int) -> Instruction:
+        value = _json.read(line, "", "wellformed")
+        instruction = _fragments.read(value, self.before, self.names, edit, self.made)
         for output, name in enumerate(instruction.outputs):
             self.names[f"{edit}.{step}.{output}"] = name
         self.made += len(instruction.outputs)

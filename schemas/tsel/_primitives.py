@@ -33,7 +33,8 @@ NEEDED: Final = object()
 class Slot:
     """One input or attribute.
 
-    many: the last input, repeated at least once. plain: booleans are not IntImm.
+    many: the last input, repeated at least once. plain: booleans are not IntImm. empty: none of many, an empty list.
+    lists: a list of blocks may stand here too.
     default: the value of a graph that a text may leave out. words: what `line` calls the values 0, 1, …
     """
 
@@ -44,6 +45,8 @@ class Slot:
     pattern: re.Pattern[str] | None = None
     many: bool = False
     plain: bool = False
+    empty: bool = False
+    lists: bool = False
     default: Any = NEEDED
     words: tuple[str, ...] = ()
 
@@ -65,16 +68,19 @@ class Primitive:
     word: str = ""
 
 
-_NAME: Final = re.compile(r"[^\x00-\x1f\"]{1,512}")
-_SCOPE: Final = re.compile(r"[a-z][a-z0-9_]*(\.[a-zA-Z0-9_]+)*")
-_THREAD: Final = re.compile(r"(blockIdx|threadIdx)\.[xyz]|vthread(\.[xyz])?")
+_NAME: Final = re.compile(r"[\s\S]{0,512}")
+_SCOPE: Final = re.compile(r"([a-z][a-z0-9_]*(\.[a-zA-Z0-9_-]+)*)?")
+_THREAD: Final = re.compile(r"(blockIdx|threadIdx)\.[xyz]|vthread(\.[xyz])?|cthread")
 _DTYPE: Final = re.compile(r"[a-z][a-z0-9_]{1,31}")
+
+_INT32: Final = (1 << 31) - 1
+_INT64: Final = (1 << 63) - 1
 
 _BLOCK = Slot("block", "B")
 _LOOP = Slot("loop", "L")
 _TARGET = Slot("target", "BL")
 _LOOPS = Slot("loops", "L", many=True)
-_FACTORS = Slot("factors", "factor", low=1, high=(1 << 31) - 1, many=True)
+_FACTORS = Slot("factors", "factor", low=1, high=_INT32, many=True)
 _MAP = Slot("index_map", "map")
 _BUFFER = Slot("buffer_index", "int", high=1023)
 _SIDE = Slot("buffer_index_type", "int", high=1, words=("read", "write"))
@@ -89,18 +95,23 @@ PRIMITIVES: Final[dict[str, Primitive]] = {
     # sampling
     "SampleCategorical": Primitive(
         (),
-        (Slot("candidates", "ints", high=1 << 30), Slot("probs", "floats")),
+        (Slot("candidates", "ints", low=-(1 << 31), high=_INT32), Slot("probs", "floats")),
         "E",
         "sample",
         "index",
         word="categorical",
     ),
     "SamplePerfectTile": Primitive(
-        (_LOOP,), (_N, Slot("max_innermost_factor", "int", low=-1, default=64)), "E=", "tile", "tile", word="tile"
+        (_LOOP,),
+        (_N, Slot("max_innermost_factor", "int", low=-1, high=_INT32, default=64)),
+        "E=",
+        "tile",
+        "tile",
+        word="tile",
     ),
     "SamplePartitionedTile": Primitive(
         (_LOOP,),
-        (_N, Slot("partition_pos", "int", high=64), Slot("innerpart_factor", "int", low=1)),
+        (_N, Slot("partition_pos", "int", high=64), Slot("innerpart_factor", "int", low=1, high=_INT32)),
         "E=",
         "tile",
         "tile",
@@ -133,8 +144,8 @@ PRIMITIVES: Final[dict[str, Primitive]] = {
         "split",
     ),
     "LoopPartition": Primitive((_LOOP, _FACTORS), (_KEEP_UNIT,), "L*", "split"),
-    "Reorder": Primitive((_LOOPS,), (), "", "reorder"),
-    "ReorderBlockIterVar": Primitive((_BLOCK, Slot("new_order", "ints", high=63)), (), "", "reorder"),
+    "Reorder": Primitive((Slot("loops", "L", many=True, empty=True),), (), "", "reorder"),
+    "ReorderBlockIterVar": Primitive((_BLOCK, Slot("new_order", "ints", high=63, empty=True)), (), "", "reorder"),
     "AddUnitLoop": Primitive((_TARGET,), (), "L", "fuse"),
     "Parallel": Primitive((_LOOP,), (), "", "bind"),
     "Vectorize": Primitive((_LOOP,), (), "", "bind"),
@@ -144,7 +155,7 @@ PRIMITIVES: Final[dict[str, Primitive]] = {
     "CacheRead": Primitive((_BLOCK, Slot("consumers", "blocks", default=())), (_BUFFER, _STORAGE), "B", "cache"),
     "CacheWrite": Primitive((_BLOCK, Slot("consumers", "blocks", default=())), (_BUFFER, _STORAGE), "B", "cache"),
     "CacheInplace": Primitive((_BLOCK,), (_BUFFER, _STORAGE), "B*", "cache"),
-    "CacheIndex": Primitive((_BLOCK,), (_STORAGE, Slot("cse_thresh", "int")), "B*", "cache"),
+    "CacheIndex": Primitive((_BLOCK,), (_STORAGE, Slot("cse_thresh", "int", low=-1 << 20)), "B*", "cache"),
     "ReindexCacheRead": Primitive((_BLOCK, _MAP), (_BUFFER, _STORAGE), "B", "cache"),
     "ReindexCacheWrite": Primitive((_BLOCK, _MAP), (_BUFFER, _STORAGE), "B", "cache"),
     "ReadAt": Primitive((_LOOP, _BLOCK), (_BUFFER, _STORAGE), "B", "cache"),
@@ -152,7 +163,12 @@ PRIMITIVES: Final[dict[str, Primitive]] = {
     "SetScope": Primitive((_BLOCK,), (_BUFFER, _STORAGE), "", "cache"),
     "StorageAlign": Primitive(
         (_BLOCK,),
-        (_BUFFER, Slot("axis", "int", low=-64, high=63), Slot("factor", "int", low=1), Slot("offset", "int")),
+        (
+            _BUFFER,
+            Slot("axis", "int", low=-64, high=63),
+            Slot("factor", "int", low=1),
+            Slot("offset", "int", low=-1 << 20),
+        ),
         "",
         "cache",
     ),
@@ -171,24 +187,24 @@ PRIMITIVES: Final[dict[str, Primitive]] = {
         "layout",
     ),
     "TransformBlockLayout": Primitive((_BLOCK,), (_MAP,), "", "layout"),
-    "SetAxisSeparator": Primitive((_BLOCK,), (_BUFFER, _SIDE, Slot("axis_separators", "ints", high=63)), "", "layout"),
-    "PadEinsum": Primitive((_BLOCK,), (Slot("padding", "ints"),), "", "layout"),
+    "SetAxisSeparator": Primitive(
+        (_BLOCK,), (_BUFFER, _SIDE, Slot("axis_separators", "ints", high=63, empty=True)), "", "layout"
+    ),
+    "PadEinsum": Primitive((_BLOCK,), (Slot("padding", "ints", empty=True),), "", "layout"),
     "DecomposePadding": Primitive((_BLOCK, _LOOP), (), "B", "layout"),
     # reductions
     "RFactor": Primitive((_LOOP,), (Slot("factor_axis", "int", low=-64, high=63),), "B", "reduction"),
     "DecomposeReduction": Primitive((_BLOCK, _LOOP), (), "B", "reduction"),
     # hardware intrinsics
-    "Blockize": Primitive((_TARGET,), (_KEEP_UNITS,), "B", "tensorize"),
+    "Blockize": Primitive((Slot("target", "L", lists=True),), (_KEEP_UNITS,), "B", "tensorize"),
     "Tensorize": Primitive((_TARGET,), (Slot("intrin", "str", pattern=_NAME), _KEEP_UNITS), "", "tensorize"),
     # annotations
-    "Annotate": Primitive(
-        (_TARGET, Slot("value", "value", low=-(1 << 31), high=(1 << 31) - 1)), (_KEY,), "", "annotate"
-    ),
+    "Annotate": Primitive((_TARGET, Slot("value", "value", low=-_INT64 - 1, high=_INT64)), (_KEY,), "", "annotate"),
     "Unannotate": Primitive((_TARGET,), (_KEY,), "", "annotate"),
     "AnnotateBufferAccess": Primitive((_BLOCK, _BUFFER, _SIDE, _MAP), (), "", "annotate"),
     "UnsafeSetDType": Primitive((_BLOCK,), (_BUFFER, Slot("dtype", "str", pattern=_DTYPE)), "", "annotate"),
     "UnsafeHideBufferAccess": Primitive(
-        (_BLOCK, Slot("buf_type", "str"), Slot("indices", "ints", high=1023)), (), "", "annotate"
+        (_BLOCK, Slot("buf_type", "str"), Slot("indices", "ints", high=1023, empty=True)), (), "", "annotate"
     ),
     # the boundary
     "EnterPostproc": Primitive((), (), "", "postproc"),

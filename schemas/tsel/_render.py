@@ -22,21 +22,29 @@ class _Writer:
 
     def __init__(self) -> None:
         self.pieces: list[tuple[str, SpanKind]] = []
+        self.plain: list[str] = []
+        """The texts since the last piece, all of kind `structure`."""
 
     def put(self, text: str, kind: SpanKind = "structure") -> None:
-        self.pieces.append((text, kind))
+        if kind == "structure":
+            self.plain.append(text)
+        elif text:
+            self.flush()
+            self.pieces.append((text, kind))
+
+    def flush(self) -> None:
+        if text := "".join(self.plain):
+            self.pieces.append((text, "structure"))
+        self.plain.clear()
 
     def encoded(self) -> Encoded:
+        self.flush()
         spans: list[Span] = []
         start = 0
         for text, kind in self.pieces:
-            end = start + len(text)
-            if spans and spans[-1].kind == kind:
-                spans[-1] = Span(spans[-1].start, end, kind)
-            elif text:
-                spans.append(Span(start, end, kind))
-            start = end
-        return Encoded("".join(text for text, _ in self.pieces), tuple(spans))
+            spans.append(Span(start, start + len(text), kind))
+            start += len(text)
+        return Encoded("".join([text for text, _ in self.pieces]), tuple(spans))
 
 
 def render(graph: Graph, notation: Notation) -> Encoded:

@@ -65,43 +65,47 @@ def _leaves(nodes: list[Any]) -> list[Leaf]:
     """The tree under each node. TVM writes the children of a node before it, so one pass is enough and no cycle
     can be; sizes are counted, since a few nodes that share each other can stand for a tree of any size."""
     leaves: list[Leaf] = []
-    sizes: list[int] = []
-    depths: list[int] = []
+    extents: dict[int, tuple[int, int]] = {}
+    """Leaves and depth of the nodes that hold others."""
+    put = leaves.append
     for node in nodes:
-        if type(node) is not dict:
+        if type(node) is not dict or len(node) > 2 or "type" not in node:
             raise malformed("node", f"node {len(leaves)}", "not a node with type and data")
-        kind, data = node.get("type"), node.get("data")
-        size, depth = 1, 0
+        kind, data = node["type"], node.get("data")
         if kind == "ffi.String" and type(data) is str and len(data) <= MAX_STRING and data.isascii():
-            leaf: Leaf = ("str", data)
+            put(("str", data))
         elif kind == "ffi.Array" and type(data) is list:
-            children = _children(data, len(leaves))
-            leaf = ("array", tuple([leaves[i] for i in children]))
-            if children:
-                size, depth = 1 + sum([sizes[i] for i in children]), 1 + max([depths[i] for i in children])
+            put(("array", tuple(_children(data, leaves, extents))))
+        elif kind == "ir.IntImm" and type(data) is dict:
+            put(_immediate(kind, data, leaves))
         elif kind == "ffi.Map" and type(data) is list:
-            children = _children(data, len(leaves))
-            leaf = _dict([leaves[i] for i in children], len(leaves))
-            size = 1 + sum([sizes[i] for i in children])
-            depth = 1 + max([depths[i] for i in children], default=0)
-        elif kind in ("ir.IntImm", "ir.FloatImm") and type(data) is dict:
-            leaf = _immediate(kind, data, leaves)
+            put(_dict(_children(data, leaves, extents), len(leaves)))
+        elif kind == "ir.FloatImm" and type(data) is dict:
+            put(_immediate(kind, data, leaves))
         else:
-            leaf = _plain(kind, data, f"node {len(leaves)}")
-        if size > MAX_LEAVES or depth > _MAX_DEPTH or len(node) > 2:
-            raise malformed("node", f"node {len(leaves)}", "too many leaves, too deep, or more than type and data")
-        leaves.append(leaf)
-        sizes.append(size)
-        depths.append(depth)
+            put(_plain(kind, data, f"node {len(leaves)}"))
     return leaves
 
 
-def _children(data: list[Any], here: int) -> list[int]:
-    """The node numbers in a list, all of them before `here`."""
-    for i in data:
-        if type(i) is not int or not 0 <= i < here:
-            raise malformed("index", f"node {here}", "a reference to a node that is not before it")
-    return data
+def _children(data: list[Any], leaves: list[Leaf], extents: dict[int, tuple[int, int]]) -> list[Leaf]:
+    """The trees of a node's children, which stand before it; notes how large the node is."""
+    here, size, depth = len(leaves), 1 + len(data), 1
+    try:
+        found = [leaves[i] for i in data]
+        before = not data or min(data) >= 0
+    except (IndexError, TypeError):
+        before = False
+    if not before:
+        raise malformed("index", f"node {here}", "a reference to a node that is not before it")
+    if not extents.keys().isdisjoint(data):
+        for i in data:
+            more, deep = extents.get(i, (0, 0))
+            size += more
+            depth = max(depth, deep + 1)
+    if size > MAX_LEAVES or depth > _MAX_DEPTH:
+        raise malformed("size", f"node {here}", f"more than {MAX_LEAVES} leaves, or deeper than {_MAX_DEPTH}")
+    extents[here] = (size, depth)
+    return found
 
 
 def _dict(parts: list[Leaf], here: int) -> Leaf:
@@ -113,14 +117,13 @@ def _dict(parts: list[Leaf], here: int) -> Leaf:
 
 def _immediate(kind: str, data: dict[str, Any], leaves: list[Leaf]) -> Leaf:
     span, dtype, value = data.get("span"), data.get("dtype"), data.get("value")
-    place = f"node {len(leaves)}"
-    if type(span) is not int or not 0 <= span < len(leaves) or leaves[span] != NONE or len(data) != 3:
-        raise malformed("node", place, f"{kind} must hold span (None), dtype and value")
+    if type(span) is not int or not 0 <= span < len(leaves) or leaves[span] is not NONE or len(data) != 3:
+        raise malformed("node", f"node {len(leaves)}", f"{kind} must hold span (None), dtype and value")
     if dtype == "int32" and type(value) is int and kind == "ir.IntImm" and -(1 << 31) <= value < 1 << 31:
         return ("IntImm:int32", value)
     leaf = immediate(kind.removeprefix("ir."), dtype, value)
     if leaf is None:
-        raise malformed("value", place, f"{kind} of this dtype cannot hold this value")
+        raise malformed("value", f"node {len(leaves)}", f"{kind} of this dtype cannot hold this value")
     return leaf
 
 
