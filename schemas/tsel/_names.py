@@ -15,6 +15,7 @@ _ORDINALS: Final = (
     *("twelfth", "thirteenth", "fourteenth", "fifteenth", "sixteenth", "seventeenth", "eighteenth", "nineteenth"),
 )
 _WORD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.]{0,79}")
+_COPY: Final = re.compile(r"the (\S+) copy of (.+)'s ([a-z ]+)")
 _MAX_WORDS: Final = 130
 _MAX_LISTED: Final = 4
 
@@ -101,20 +102,33 @@ class Names:
         blocks = {self.owner(loop) for loop in loops}
         if len(loops) == 1 or len(blocks) > 1:
             return listed([self.of(loop) for loop in loops])
-        return f"{self.mine(loops)} of {self.of(blocks.pop())}"
+        return f"{self.mine(loops, whole=True)} of {self.of(blocks.pop())}"
 
-    def mine(self, loops: Sequence[Any]) -> str:
-        """The same of loops of one block, which is known."""
+    def mine(self, loops: Sequence[Any], whole: bool = False) -> str:
+        """The same of loops of one block, which is known; of which loops they are parts only where `whole`."""
         known = [self.loops[loop] for loop in loops if isinstance(loop, str) and loop in self.loops]
-        whole = [loop.core.removesuffix(" loop") for loop in known if loop.core.endswith(" loop") and not loop.part]
-        parts = list(dict.fromkeys(loop.part for loop in known if loop.part))
+        cores = [loop.core.removesuffix(" loop") for loop in known if loop.core.endswith(" loop") and not loop.part]
+        parts = [loop for loop in known if loop.part]
         phrases = []
-        if whole:
-            phrases.append(f"the {listed(whole)} loop{'s' if len(whole) > 1 else ''}")
-        if parts:
-            one = sum(bool(loop.part) for loop in known) == 1
-            phrases.append(f"the {listed(parts)} part{'' if one else 's'}")
+        if cores:
+            phrases.append(f"the {listed(cores)} loop{'s' if len(cores) > 1 else ''}")
+        if len(parts) == 1:
+            phrases.append(parts[0].inside if whole else f"the {parts[0].part} part")
+        elif parts:
+            which = listed(list(dict.fromkeys(loop.part for loop in parts)))
+            of = listed(list(dict.fromkeys(loop.core.removesuffix(" loop") for loop in parts)))
+            phrases.append(f"the {which} parts" + (f" of the {of} loops" if whole else ""))
         return listed(phrases) or "inner loops"
+
+    def copies(self, blocks: Sequence[str]) -> str:
+        """Blocks in one phrase: `the shared copies of C's output and first input`."""
+        names = [self.of(block) for block in blocks]
+        found = [_COPY.fullmatch(name) for name in names]
+        if len(blocks) == 1 or len({(m[1], m[2]) if m else None for m in found}) != 1 or found[0] is None:
+            return listed(names)
+        if len(blocks) > 2:
+            return f"{found[0][2]}'s {found[0][1]} copies"
+        return f"the {found[0][1]} copies of {found[0][2]}'s {listed([m[3] for m in found if m])}"
 
     def buffer(self, step: Instruction) -> str:
         """What to call the buffer that a step copies or moves."""
@@ -167,7 +181,7 @@ class Names:
             else:
                 count = self.joined.get(block, 0)
                 self.joined[block] = count + 1
-                loop = _Loop("", f"{nth(count)} joined loop", block)
+                loop = _Loop("", f"{nth(count)} joined loop" if count else "joined loop", block)
             self.loops[name] = loop
 
     def _block(self, step: Instruction, i: int, source: Any) -> str:
