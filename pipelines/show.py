@@ -6,15 +6,16 @@ no control characters.
 
 import difflib
 import json
+import math
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from littledragon.pipelines.errors import UserError
 from littledragon.pipelines.store import Store
 from littledragon.schemas import tsel
 from littledragon.schemas.gates import GATES
-from littledragon.schemas.graph import Graph, Instruction
+from littledragon.schemas.graph import Edit, Graph
 from littledragon.schemas.ids import ID_PATTERN
 
 if TYPE_CHECKING:
@@ -35,6 +36,8 @@ HOMES: Final = {
 
 EDGES: Final = {"supports": "green", "motivates": "yellow", "predicts": "magenta"}
 NODES: Final = {"evidence": "green", "analysis": "yellow", "edit": "bold cyan", "effect": "magenta"}
+PLACES: Final = {-1: "stays where it is", -2: "inlined"}
+"""Decisions of SampleComputeLocation that name no loop (TVM, src/s_tir/schedule/primitive/sampling.cc)."""
 HEAD_LINES: Final = 40
 LONG: Final = ("module", "script", "features", "trace", "tsel", "graph", "messages", "completion", "spans", "inputs")
 """Columns that are shown in a form of their own, or not at all."""
@@ -227,6 +230,7 @@ def _graph(text: str) -> Iterable["RenderableType"]:
 
 def draw(graph: Graph) -> "Tree":
     """The graph as a tree: its nodes by role, each with its typed edges; edits in the order that they are replayed."""
+    from rich.console import Group
     from rich.text import Text
     from rich.tree import Tree
 
@@ -241,11 +245,14 @@ def draw(graph: Graph) -> "Tree":
         for analysis in graph.analyses:
             branch.add(_node(graph, analysis.id, analysis.text))
     branch = root.add(_text("edits, in replay order", NODES["edit"]))
+    summaries, numbers = tsel.summaries(graph), sampled(graph)
     for number, edit in enumerate(graph.edits, 1):
         order = f"{number}/{len(graph.edits)} "
-        leaf = branch.add(_node(graph, edit.id, f"{edit.kind}: {edit.summary}", order))
-        for step, instruction in enumerate(edit.instructions):
-            leaf.add(_text(instruction_line(f"{edit.id}.{step}", instruction)))
+        told = _node(graph, edit.id, f"{edit.kind}: {summaries[edit.id]}", order)
+        branch.add(Group(told, _instructions(edit, numbers)))
+    if graph.postproc is not None:
+        rules = f"post-processing by the rules of {graph.postproc.rules}, version {graph.postproc.version}"
+        branch.add(_text(f"{rules}: it follows from the edits", "dim"))
     if graph.maps:
         branch = root.add(_text("index maps", "dim"))
         for name, value in graph.maps.items():
@@ -269,23 +276,35 @@ def _node(graph: Graph, id: str, words: str, order: str = "") -> "Text":
     return line
 
 
-def instruction_line(place: str, step: Instruction) -> str:
-    """One instruction on one line: `t0.1 Split(t0.0.0, t0.0.1) {true,true} → LL`, a tile with its product."""
-    line = f"{place} {step.kind}({', '.join(_value(v) for v in step.inputs)})"
-    if step.attrs:
-        line += f" {{{', '.join(_value(v) for v in step.attrs)}}}"
-    if step.outputs:
-        line += f" → {step.outputs}"
-    if isinstance(step.decision, dict) and "factors" in step.decision:
-        extent, factors = step.decision["extent"], step.decision["factors"]
-        known = 1
-        for factor in factors:
-            known *= factor
-        line += f"  {extent} = {' × '.join(map(str, [*factors, extent // known if known else '?']))}"
-    elif step.decision is not None:
-        line += f"  decision {_value(step.decision)}"
-    return line
+def _instructions(edit: Edit, numbers: Mapping[str, str]) -> "RenderableType":
+    """The lines of an edit: what an instruction makes, and the rest, each in a column of its own."""
+    from rich.padding import Padding
+    from rich.table import Table
+
+    grid = Table.grid(padding=(0, 1))
+    grid.add_column(justify="right", overflow="fold")
+    grid.add_column(overflow="fold")
+    for step in edit.instructions:
+        line = tsel.instruction_line(step)
+        made, _, done = line.partition(" = ") if step.outputs else ("", "", line)
+        word, _, rest = done.partition(" ")
+        told = _text("").append(clean(word), "bold").append(clean(f" {rest}" if rest else ""))
+        if step.outputs and step.outputs[0] in numbers:
+            told.append(clean(f"  {numbers[step.outputs[0]]}"), "yellow")
+        grid.add_row(_text(f"{made} =" if made else "", "dim"), told)
+    return Padding(grid, (0, 0, 0, 2), expand=False)
 
 
-def _value(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+def sampled(graph: Graph) -> dict[str, str]:
+    """What the sampled decisions come to, by the name of the first output: `→ 8 * 1 * 2`, `→ 512`, `→ inlined`."""
+    found: dict[str, str] = {}
+    for step in (step for edit in graph.edits for step in edit.instructions if step.decision is not None):
+        if isinstance(step.decision, dict):
+            extent, factors = step.decision["extent"], step.decision["factors"]
+            last = extent // math.prod(factors)
+            found[step.outputs[0]] = f"→ {' * '.join(map(str, [*factors, last]))}"
+        elif step.kind == "SampleCategorical":
+            found[step.outputs[0]] = f"→ {step.attrs[0][step.decision]}"
+        elif step.decision in PLACES:
+            found[step.outputs[0]] = f"→ {PLACES[step.decision]}"
+    return found

@@ -1,5 +1,6 @@
 """Records are shown whole, in any width, and nothing in them reaches the terminal as markup or control."""
 
+import math
 from collections.abc import Callable
 from io import StringIO
 from pathlib import Path
@@ -12,7 +13,7 @@ from littledragon.pipelines import show
 from littledragon.pipelines.errors import UserError
 from littledragon.pipelines.store import Store
 from littledragon.schemas import tsel
-from littledragon.schemas.graph import Instruction
+from littledragon.schemas.graph import Edit, Graph, Instruction, Postproc
 
 Tables = dict[str, list[dict[str, Any]]]
 Fill = Callable[[Path, Tables], Store]
@@ -46,9 +47,11 @@ def test_a_label_is_drawn_as_its_graph(store: Store) -> None:
         text.index(f"{number}/{len(graph.edits)} {edit.id} {edit.kind}") for number, edit in enumerate(graph.edits, 1)
     ]
     assert places == sorted(places)
+    words = " ".join(text.replace("│", " ").split())
     for edit in graph.edits:
-        for step, instruction in enumerate(edit.instructions):
-            assert f"{edit.id}.{step} {instruction.kind}(" in text
+        assert " ".join(tsel.summaries(graph)[edit.id].split()) in words
+        for instruction in edit.instructions:
+            assert " ".join(tsel.instruction_line(instruction).split()) in words
 
 
 def test_edges_have_their_colours(store: Store) -> None:
@@ -88,7 +91,7 @@ def test_wide_content_folds_and_nothing_is_lost(store: Store) -> None:
         text = shown(store, id, width=width)
         assert max(len(line) for line in text.splitlines()) <= width
         squeezed = "".join(c for c in text if c.isalnum() or c in "._")
-        assert "decomposereduction" in squeezed.lower()
+        assert "decompose_reduction" in squeezed
         assert "…" not in text
 
 
@@ -143,10 +146,28 @@ def test_a_near_id_is_offered(store: Store) -> None:
             shown(store, near)
 
 
-def test_instructions_on_one_line() -> None:
-    tile = Instruction("SamplePerfectTile", ("t0.0.1",), (2, 64), "EE", {"extent": 1024, "factors": [256]})
-    assert show.instruction_line("t0.1", tile) == "t0.1 SamplePerfectTile(t0.0.1) {2, 64} → EE  1024 = 256 × 4"
-    wrong = Instruction("SamplePerfectTile", ("t0.0.1",), (), "EE", {"extent": 8, "factors": [0]})
-    assert show.instruction_line("t0.1", wrong).endswith("8 = 0 × ?")
-    drawn = Instruction("SampleCategorical", (), ([1, 2], [0.5, 0.5]), "E", 1)
-    assert show.instruction_line("t1.0", drawn) == "t1.0 SampleCategorical() {[1,2], [0.5,0.5]} → E  decision 1"
+def test_sampled_decisions_are_spelled_out(built_tables: Tables) -> None:
+    graph = tsel.decode(built_tables["traces"][0]["tsel"]).graph
+    steps = {step.outputs[0]: step for edit in graph.edits for step in edit.instructions if step.decision is not None}
+    found = show.sampled(graph)
+    located = {name for name, step in steps.items() if step.kind == "SampleComputeLocation"}
+    assert set(steps) - located <= set(found)
+    tiles = [name for name, step in steps.items() if step.kind == "SamplePerfectTile"]
+    assert tiles
+    for name in tiles:
+        factors = [int(factor) for factor in found[name].removeprefix("→ ").split(" * ")]
+        assert math.prod(factors) == steps[name].decision["extent"]
+        assert factors[:-1] == steps[name].decision["factors"]
+
+
+def test_places_that_are_no_loops_are_told() -> None:
+    steps = [Instruction("SampleComputeLocation", ("b0",), (), (f"l{n}",), d) for n, d in enumerate((-2, -1, 3))]
+    graph = Graph((Edit("t0", "compute_at", "", tuple(steps)),))
+    assert show.sampled(graph) == {"l0": "→ inlined", "l1": "→ stays where it is"}
+
+
+def test_derived_post_processing_is_told() -> None:
+    console = Console(file=StringIO(), width=100)
+    console.print(show.draw(Graph((), postproc=Postproc("cuda-tensorcore", 1))))
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "post-processing by the rules of cuda-tensorcore, version 1" in text
