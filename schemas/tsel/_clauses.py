@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from littledragon.schemas.graph import Edit
-from littledragon.schemas.tsel._names import Names, listed, word
+from littledragon.schemas.tsel._names import Names, listed, things, word
 
 MAX_SUMMARY: Final = 300
 """Characters of a derived summary."""
@@ -26,10 +26,10 @@ class Clause:
         """Told only where the edit does nothing else."""
 
     def text(self, names: Names) -> str:
-        things = [*self.things, *([names.several(self.loops)] if self.loops else [])]
-        one = len(things) == 1 and len(self.loops) < 2
+        told = [*self.things, *([names.several(self.loops)] if self.loops else [])]
+        one = len(told) == 1 and len(self.loops) < 2
         text = _AGREES.sub(lambda match: match.group(1 if one else 2), self.pattern)
-        return ", ".join([text.replace("{}", listed(things), 1), *self.tails])
+        return ", ".join([text.replace("{}", things(told), 1), *self.tails])
 
 
 class Telling:

@@ -15,6 +15,7 @@ _ORDINALS: Final = (
     *("twelfth", "thirteenth", "fourteenth", "fifteenth", "sixteenth", "seventeenth", "eighteenth", "nineteenth"),
 )
 _WORD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.]{0,79}")
+_CHILD: Final = re.compile(r"the (\w+) block in ([\w.]+)")
 _COPY: Final = re.compile(r"the (\S+) copy of (.+)'s ([a-z ]+)")
 _MAX_WORDS: Final = 130
 _MAX_LISTED: Final = 4
@@ -23,6 +24,11 @@ _MAX_LISTED: Final = 4
 def word(name: Any, otherwise: str = "a block") -> str:
     """A name as a word of prose, or other words where it is none."""
     return name if isinstance(name, str) and _WORD.fullmatch(name) else otherwise
+
+
+def memory(scope: Any) -> str:
+    """A storage scope in a word: `shared`. Lanes share what TVM calls warp memory."""
+    return {"shared.dyn": "shared", "warp": "lane"}.get(scope, "") or word(scope, "other")
 
 
 def nth(index: int) -> str:
@@ -35,6 +41,24 @@ def listed(things: Sequence[str]) -> str:
     if len(things) > _MAX_LISTED:
         things = [*things[: _MAX_LISTED - 1], "others"]
     return f"{', '.join(things[:-1])} and {things[-1]}" if len(things) > 1 else "".join(things)
+
+
+def _ordinals(which: Sequence[str]) -> str:
+    """`first and third`, `first to seventh`."""
+    if len(which) > 2 and which[0] in _ORDINALS:
+        start = _ORDINALS.index(which[0])
+        if tuple(which) == _ORDINALS[start : start + len(which)]:
+            return f"{which[0]} to {which[-1]}"
+    return listed(which).replace(" and others", " and other")
+
+
+def things(names: Sequence[str]) -> str:
+    """Names in one phrase, blocks of one parent together: `the first and third blocks in root`."""
+    found = [_CHILD.fullmatch(name) for name in names]
+    parents = {match[2] if match else "" for match in found}
+    if len(names) < 2 or len(parents) > 1 or "" in parents:
+        return listed(names)
+    return f"the {_ordinals([match[1] for match in found if match])} blocks in {parents.pop()}"
 
 
 class _Loop(NamedTuple):
@@ -111,12 +135,12 @@ class Names:
         parts = [loop for loop in known if loop.part]
         phrases = []
         if cores:
-            phrases.append(f"the {listed(cores)} loop{'s' if len(cores) > 1 else ''}")
+            phrases.append(f"the {_ordinals(cores)} loop{'s' if len(cores) > 1 else ''}")
         if len(parts) == 1:
             phrases.append(parts[0].inside if whole else f"the {parts[0].part} part")
         elif parts:
             which = listed(list(dict.fromkeys(loop.part for loop in parts)))
-            of = listed(list(dict.fromkeys(loop.core.removesuffix(" loop") for loop in parts)))
+            of = _ordinals(list(dict.fromkeys(loop.core.removesuffix(" loop") for loop in parts)))
             phrases.append(f"the {which} parts" + (f" of the {of} loops" if whole else ""))
         return listed(phrases) or "inner loops"
 
@@ -193,8 +217,7 @@ class Names:
             if "Write" in kind:
                 self.written.update(step.outputs)
             base, _, what = self.buffer(step).removeprefix("the ").partition(" of ")
-            scope = word(step.attrs[1], "new").removesuffix(".dyn")
-            return f"the {scope} copy of {what}'s {base}"
+            return f"the {memory(step.attrs[1])} copy of {what}'s {base}"
         if kind == "ReIndex":
             side = _side(step)
             index = step.attrs[0]

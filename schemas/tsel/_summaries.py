@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from littledragon.schemas.graph import Graph, Instruction
 from littledragon.schemas.tsel._clauses import Clause, Telling, at, hashable
-from littledragon.schemas.tsel._names import Names, listed, nth, word
+from littledragon.schemas.tsel._names import Names, listed, memory, nth, word
 from littledragon.schemas.tsel._primitives import PRIMITIVES
 
 Tells = Callable[[Telling, Instruction], object]
@@ -60,7 +60,8 @@ def _split(teller: Telling, step: Instruction) -> None:
         teller.say(f"split {{}} into {_product(tile)}", loop=loop)
     elif block not in teller.shares and not teller.follow(block, f"{_its(teller, loop)} split"):
         fixed = any(isinstance(factor, int) for factor in factors)
-        teller.say(f"split {{}} by {'fixed factors' if fixed else 'a sampled factor'}", loop=loop, key=f"split {block}")
+        how = "fixed factors" if fixed else "a sampled factor"
+        teller.say(f"split {{}} by {how}", loop=loop, key=f"split {block}", weak=teller.after)
 
 
 def _its(teller: Telling, loop: Any) -> str:
@@ -85,7 +86,7 @@ def _fuse(teller: Telling, step: Instruction) -> None:
     block = teller.names.owner(at(step.inputs, 0))
     if len(step.inputs) < 2 or block in teller.shares or teller.follow(block, "its loops fused"):
         return  # a single loop stays what it is
-    clause = Clause("fuse {}")
+    clause = Clause("fuse {}", weak=teller.after)
     clause.loops += step.inputs
     teller.clauses.append(clause)
     teller.fused.update(dict.fromkeys(step.outputs, (clause, step.inputs)))
@@ -108,6 +109,7 @@ def _bind(teller: Telling, step: Instruction) -> None:
         teller.say(f"fuse loops of {names.of(block)} and bind {{}}", f"{names.mine(loops)} to {thread}")
     elif (split := _splits(teller, loop)) is not None:
         split.tails.append(f"its {names.loops[loop].part} part bound to {thread}")
+        split.weak = False
     else:
         teller.say("bind {}", f"{names.of(loop)} to {thread}")
 
@@ -121,23 +123,29 @@ def _splits(teller: Telling, loop: Any) -> Clause | None:
     return found[-1] if found and teller.names.inside(found[-1].loops[0]) == f"the {known.core}" else None
 
 
-def _run(pattern: str, tail: str) -> Tells:
-    """Loops that run in another way."""
+def _run(how: str, tail: str) -> Tells:
+    """Loops that run in another way. Of post-processing, it is enough to know which blocks they are of."""
 
     def tells(teller: Telling, step: Instruction) -> None:
         loop = at(step.inputs, 0)
         block = teller.names.owner(loop)
         if block in teller.shares:
             teller.shares[block].append("")
-        elif not teller.follow(block, tail):
-            teller.say(pattern, loop=loop)
+        elif teller.follow(block, tail) is not None:
+            return
+        elif teller.after:
+            if loop in teller.fused:
+                teller.clauses.remove(teller.fused.pop(loop)[0])
+            teller.say(how.replace("{}", "loops of {}"), teller.names.of(block))
+        else:
+            teller.say(how, loop=loop)
 
     return tells
 
 
 def _memory(step: Instruction) -> str:
-    scope = word(at(step.attrs, 0 if step.kind == "CacheIndex" else 1), "other")
-    return f"{'dynamic shared' if scope == 'shared.dyn' else scope} memory"
+    scope = at(step.attrs, 0 if step.kind == "CacheIndex" else 1)
+    return "dynamic shared memory" if scope == "shared.dyn" else f"{memory(scope)} memory"
 
 
 def _cache(teller: Telling, step: Instruction) -> None:
@@ -155,15 +163,21 @@ def _align(teller: Telling, step: Instruction) -> None:
         teller.say("pad the rows of {} in memory", teller.names.of(at(step.inputs, 0)))
 
 
+_DRAWN: Final = {
+    -2: ("inlined", "inline {}"),
+    -1: ("left where it is", "leave {} where [it is|they are]"),
+    0: ("computed under a loop that was drawn", "compute {} under [a loop that was drawn|loops that were drawn]"),
+}
+"""What becomes of a block at a sampled location: its decision, or 0 for any loop."""
+
+
 def _place(teller: Telling, step: Instruction) -> None:
     names, block, loop = teller.names, at(step.inputs, 0), at(step.inputs, 1)
     drawn = names.drawn.get(loop) if isinstance(loop, str) else None
-    if drawn == -1:
-        teller.say("leave {} where [it is|they are]", names.of(block))
-    elif drawn == -2:
-        teller.say("inline {}", names.of(block))
-    elif drawn is not None:
-        teller.say("compute {} under [a loop that was drawn|loops that were drawn]", names.of(block))
+    if drawn is not None:
+        tail, pattern = _DRAWN.get(drawn, _DRAWN[0])
+        if not teller.follow(block, tail):
+            teller.say(pattern, names.of(block))
     elif not teller.follow(block, f"computed under {names.of(loop)}"):
         teller.begin(f"compute {{}} under {names.of(loop)}", names.of(block), [block])
 
@@ -245,7 +259,7 @@ def _annotate(teller: Telling, step: Instruction) -> None:
         if not teller.follow(target, "double-buffered"):
             teller.say("double-buffer {}", name)
     elif key == "pragma_auto_unroll_max_step":
-        outermost = names.inside(target) == "the first loop"
+        outermost = names.inside(target) in ("the first loop", "the joined loop" if teller.after else "")
         where = names.of(names.owner(target)) if outermost else name
         teller.say("do not unroll inside {}" if off else "unroll inside {}", where)
     elif key == "meta_schedule.tiling_structure" and not off:
