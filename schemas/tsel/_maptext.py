@@ -75,7 +75,9 @@ class _Writer:
         self.heights: dict[int, int] = {}
         self.zeros: set[int] = set()
         self.done: dict[str, int] = {}
-        """Nodes that stand once: None, names, variables, operators of calls and shared expressions."""
+        """Nodes that stand once: None, names and operators of calls, each with a mark before it."""
+        self.named: dict[str, int] = {}
+        """Variables and shared expressions, which stand once too."""
 
     def root(self) -> int:
         first = self._arrays(self.value)
@@ -125,7 +127,7 @@ class _Writer:
         return self.done[key]
 
     def _variable(self, spelled: str) -> int:
-        if (known := self.done.get(spelled)) is not None:
+        if (known := self.named.get(spelled)) is not None:
             return known
         match = NAME.fullmatch(spelled)
         if match is None or (spelled in self.own and REFERENCE.fullmatch(spelled)):
@@ -136,8 +138,8 @@ class _Writer:
         fields: dict[str, Any] = {"span": self._none(), "dtype": f'"{dtype}"'}
         fields["name"] = self._string(match[1])
         fields["type_annotation"] = self._add("ir.PrimType", {"span": self._none(), "dtype": f'"{dtype}"'})
-        self.done[spelled] = self._add("tirx.Var", fields)
-        return self._as(self.done[spelled], dtype, 0)
+        self.named[spelled] = self._add("tirx.Var", fields)
+        return self._as(self.named[spelled], dtype, 0)
 
     def _as(self, index: int, dtype: str, height: int) -> int:
         if height > MAX_DEPTH:
@@ -158,9 +160,9 @@ class _Writer:
                 return self._variable(item)
             if item not in self.lets:
                 raise Refused(f"{item[:40]} does not stand in let")
-            if item not in self.done:
-                self.done[item] = self._expression(self.lets[item], depth + 1)
-            return self.done[item]
+            if item not in self.named:
+                self.named[item] = self._expression(self.lets[item], depth + 1)
+            return self.named[item]
         if not isinstance(item, list):
             return self._immediate(item)
         head = item[0] if item else None

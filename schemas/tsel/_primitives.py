@@ -155,7 +155,7 @@ PRIMITIVES: Final[dict[str, Primitive]] = {
     "CacheRead": Primitive((_BLOCK, Slot("consumers", "blocks", default=())), (_BUFFER, _STORAGE), "B", "cache"),
     "CacheWrite": Primitive((_BLOCK, Slot("consumers", "blocks", default=())), (_BUFFER, _STORAGE), "B", "cache"),
     "CacheInplace": Primitive((_BLOCK,), (_BUFFER, _STORAGE), "B*", "cache"),
-    "CacheIndex": Primitive((_BLOCK,), (_STORAGE, Slot("cse_thresh", "int", low=-1 << 20)), "B*", "cache"),
+    "CacheIndex": Primitive((_BLOCK,), (_STORAGE, Slot("cse_thresh", "int")), "B*", "cache"),
     "ReindexCacheRead": Primitive((_BLOCK, _MAP), (_BUFFER, _STORAGE), "B", "cache"),
     "ReindexCacheWrite": Primitive((_BLOCK, _MAP), (_BUFFER, _STORAGE), "B", "cache"),
     "ReadAt": Primitive((_LOOP, _BLOCK), (_BUFFER, _STORAGE), "B", "cache"),
