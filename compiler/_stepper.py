@@ -31,6 +31,15 @@ def line(error: Exception) -> str:
     return " ".join(lines[-3:])[:400] or type(error).__name__
 
 
+def load(text: str) -> Any:
+    """What a `save_json` text of this TVM holds. `tvm.ir.load_json` writes every text anew before it reads it, lest it
+    be an older TVM's, and that takes longer than all else here."""
+    import tvm  # noqa: F401: makes its types known
+    from tvm_ffi.serialization import from_json_graph_str
+
+    return from_json_graph_str(text)
+
+
 def schedule(module: Any) -> Any:
     """A fresh schedule of an IRModule."""
     from tvm.s_tir import Schedule
@@ -58,7 +67,7 @@ class Stepper:
     TVM offers a look at every instruction only for a trace in memory, so one is built with random variables of its
     own (TVM 0.25, src/s_tir/schedule/trace.cc, ApplyToSchedule).
 
-    loaded: the trace, as `tvm.ir.load_json` gives it. graph: the same instructions in the same order.
+    loaded: the trace, as `load` gives it. graph: the same instructions in the same order.
     """
 
     loaded: Any
@@ -150,7 +159,7 @@ class Stepper:
         import tvm
         from tvm.tirx.stmt_functor import post_order_visit, substitute
 
-        loaded = tvm.ir.load_json(text)
+        loaded = load(text)
         bound = {str(v.name) for v in loaded.initial_indices}
         found: dict[Any, Any] = {}
 

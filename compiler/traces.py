@@ -14,7 +14,16 @@ import mmap
 from pathlib import Path
 from typing import Any, Final
 
-from littledragon.compiler._stepper import Refused, Stepper, import_intrinsics, line, literals, schedule
+from littledragon.compiler._stepper import (
+    Refused,
+    Stepper,
+    import_intrinsics,
+    instructions,
+    line,
+    literals,
+    load,
+    schedule,
+)
 from littledragon.compiler.rules import kind_of, postproc_of, processors, rules_of
 from littledragon.schemas import tsel
 from littledragon.schemas.graph import Edit, Encoded, Graph, Postproc
@@ -47,9 +56,9 @@ def admit(module: str, trace: str | None, target: Target) -> dict[str, Any]:
         return _answer(**proposals.default(module, target))
     answer = _answer()
     try:
-        canonical = tsel.canonical(trace)
-        answer |= {"trace": canonical, **_counts(canonical)}
-        graph = tsel.lift(canonical)
+        answer["trace"] = tsel.canonical(trace)
+        answer |= _counts(tsel.kinds(trace))
+        graph = tsel.lift(trace)
     except tsel.TselError as error:
         return answer | {"failed": error.gate, "reason": str(error)}
     return _admit(module, graph, target, answer, None)
@@ -68,7 +77,8 @@ def apply(module: str, text: str, target: Target, progress: str | None = None) -
     answer = _answer()
     try:
         decoded = tsel.decode(text)
-        answer |= {"trace": decoded.trace, **_counts(decoded.trace)}
+        kinds = [instruction.kind for _, instruction in instructions(decoded.graph)]
+        answer |= {"trace": decoded.trace, **_counts(kinds)}
     except tsel.TselError as error:
         return answer | {"failed": error.gate, "reason": str(error)}
     own = decoded.graph
@@ -113,11 +123,9 @@ def expand(module: str, trace: str, target: Target, postproc: Postproc) -> str:
         Refused: gate `applicable` where the prefix does not apply, `postprocessed` where a post-processor refuses.
         TselError: the prefix is no trace of the language.
     """
-    import tvm
-
-    mod = tvm.ir.load_json(module)
+    mod = load(module)
     import_intrinsics(trace)
-    stepper = Stepper(tvm.ir.load_json(trace), tsel.lift(trace), schedule(mod))
+    stepper = Stepper(load(trace), tsel.lift(trace), schedule(mod))
     stepper.run()
     return _postprocess(stepper.schedule, mod, target, postproc)
 
@@ -138,11 +146,9 @@ def derive(module: str, graph: Graph, trace: str, target: Target, rules: str) ->
     Raises:
         Refused: gate `applicable`: the trace does not apply.
     """
-    import tvm
-
-    mod = tvm.ir.load_json(module)
+    mod = load(module)
     import_intrinsics(trace)
-    stepper = Stepper(tvm.ir.load_json(trace), graph, schedule(mod))
+    stepper = Stepper(load(trace), graph, schedule(mod))
     stepper.run()
     return _derived(stepper, tsel.canonical(trace), mod, target, rules)
 
@@ -153,9 +159,8 @@ def _answer(**known: Any) -> dict[str, Any]:
     return dict.fromkeys(empty) | dict.fromkeys(counts, 0) | known
 
 
-def _counts(trace: str) -> dict[str, int]:
-    """Instructions of a canonical trace, and those after the boundary."""
-    kinds = tsel.kinds(trace)
+def _counts(kinds: list[str]) -> dict[str, int]:
+    """Instructions of a trace, and those after the boundary."""
     after = len(kinds) - 1 - kinds.index("EnterPostproc") if "EnterPostproc" in kinds else 0
     return {"instructions": len(kinds), "postproc_instructions": after, "emitted": len(kinds)}
 
@@ -168,13 +173,14 @@ def _admit(
     from tvm_ffi import structural_equal, structural_hash
 
     import_intrinsics(answer["trace"])
-    mod = tvm.ir.load_json(module)
-    stepper = Stepper(tvm.ir.load_json(answer["trace"]), graph, schedule(mod), counter)
+    mod = load(module)
+    stepper = Stepper(load(answer["trace"]), graph, schedule(mod), counter)
     try:
         stepper.run()
         way = _whole if graph.postproc is None else _expanded
         payload, spelled, replayed = way(stepper, mod, target, answer)
-        _verify(replayed, mod, target)
+        if payload.postproc is None or '"Tensorize"' in answer["trace"]:  # else a post-processor has seen this module
+            _verify(replayed, mod, target)
         text = _encode(payload, spelled)
         if not structural_equal(stepper.schedule.mod, replayed.mod):
             raise Refused("encoded", "the decoded trace replays to another module")
@@ -199,13 +205,11 @@ def _whole(stepper: Stepper, mod: Any, target: Target, answer: dict[str, Any]) -
     if stepper.boundary is None:
         raise Refused("postprocessed", f"it never enters post-processing: end it with {_HOW}")
     payload = stepper.graph if rules is None else _derived(stepper, trace, mod, target, rules)
-    return payload, trace if payload.postproc is None else _record(stepper.boundary), replayed
+    return payload, trace if payload is stepper.graph else tsel.spell(payload), replayed
 
 
 def _expanded(stepper: Stepper, mod: Any, target: Target, answer: dict[str, Any]) -> tuple[Graph, str, Any]:
     """The same for a graph whose post-processing is derived; the answer gets the whole trace."""
-    import tvm
-
     prefix, postproc = answer["trace"], stepper.graph.postproc
     assert postproc is not None
     try:
@@ -214,8 +218,9 @@ def _expanded(stepper: Stepper, mod: Any, target: Target, answer: dict[str, Any]
     except Refused:
         _replay(mod, stepper.loaded, prefix)  # an earlier gate may refuse it
         raise
-    answer |= {"trace": trace, **_counts(trace), "emitted": answer["emitted"]}
-    return stepper.graph, prefix, _replay(mod, tvm.ir.load_json(trace), trace)
+    kinds = [str(instruction.kind.name) for instruction in stepper.schedule.trace.insts]
+    answer |= {"trace": trace, **_counts(kinds), "emitted": answer["emitted"]}
+    return stepper.graph, prefix, _replay(mod, load(trace), trace)
 
 
 def _replay(mod: Any, loaded: Any, trace: str) -> Any:

@@ -1,5 +1,6 @@
 """Facts, derived in a child as the stage does, against golden ones; and what may never be among them."""
 
+import dataclasses
 import json
 import re
 from pathlib import Path
@@ -12,6 +13,7 @@ from littledragon.compiler._facts import Facts
 from littledragon.compiler._payload_facts import _of_scheduled
 from littledragon.compiler.deeds import deeds, values
 from littledragon.compiler.facts import request
+from littledragon.compiler.rules import postproc_of
 from littledragon.schemas import tsel
 from littledragon.schemas.graph import Edit, Instruction
 
@@ -138,24 +140,26 @@ def test_paths_stay_unique_and_plain() -> None:
     assert facts.rows[0]["text"] == "t?r?"
 
 
-def instruction(kind: str, *inputs: Any, attrs: tuple[Any, ...] = (), decision: Any = None) -> Instruction:
-    return Instruction(kind, inputs, attrs, "", decision)
+def instruction(
+    kind: str, *inputs: Any, attrs: tuple[Any, ...] = (), made: str = "", decision: Any = None
+) -> Instruction:
+    return Instruction(kind, inputs, attrs, (made,) if made else (), decision)
 
 
 @pytest.mark.parametrize(
     ("given", "done", "asked"),
     [
-        (instruction("Fuse", "t0.0.0"), set(), set()),
-        (instruction("Fuse", "t0.0.0", "t0.0.1"), {"fuse_loops"}, set()),
-        (instruction("Bind", "t0.0.0", attrs=("threadIdx.x",)), {"bind", "parallel"}, set()),
-        (instruction("CacheRead", "t0.0.0", attrs=(0, "shared.dyn")), {"cache", "cache_read", "shared"}, set()),
-        (instruction("Annotate", "t0.0.0", 0, attrs=("meta_schedule.unroll_explicit",)), set(), set()),
-        (instruction("Annotate", "t0.0.0", 64, attrs=("meta_schedule.unroll_explicit",)), set(), {"unroll"}),
-        (instruction("Annotate", "t0.0.0", 64, attrs=("pragma_auto_unroll_max_step",)), {"unroll"}, set()),
-        (instruction("Annotate", "t0.0.0", "t9.0.0", attrs=("pragma_auto_unroll_max_step",)), set(), set()),
-        (instruction("ComputeAt", "t0.0.0", "t9.1.0"), {"inline"}, set()),
-        (instruction("ComputeAt", "t0.0.0", "t9.2.0"), set(), set()),
-        (instruction("ComputeAt", "t0.0.0", "t9.3.0"), {"compute_at"}, set()),
+        (instruction("Fuse", "l0"), set(), set()),
+        (instruction("Fuse", "l0", "l1"), {"fuse_loops"}, set()),
+        (instruction("Bind", "l0", attrs=("threadIdx.x",)), {"bind", "parallel"}, set()),
+        (instruction("CacheRead", "l0", attrs=(0, "shared.dyn")), {"cache", "cache_read", "shared"}, set()),
+        (instruction("Annotate", "l0", 0, attrs=("meta_schedule.unroll_explicit",)), set(), set()),
+        (instruction("Annotate", "l0", 64, attrs=("meta_schedule.unroll_explicit",)), set(), {"unroll"}),
+        (instruction("Annotate", "l0", 64, attrs=("pragma_auto_unroll_max_step",)), {"unroll"}, set()),
+        (instruction("Annotate", "l0", "v2", attrs=("pragma_auto_unroll_max_step",)), set(), set()),
+        (instruction("ComputeAt", "l0", "l3"), {"inline"}, set()),
+        (instruction("ComputeAt", "l0", "l4"), set(), set()),
+        (instruction("ComputeAt", "l0", "l5"), {"compute_at"}, set()),
     ],
 )
 def test_deeds(given: Instruction, done: set[str], asked: set[str]) -> None:
@@ -164,10 +168,10 @@ def test_deeds(given: Instruction, done: set[str], asked: set[str]) -> None:
         "annotate",
         "",
         (
-            instruction("SampleCategorical", attrs=([0, 16], [0.5, 0.5]), decision=0),
-            instruction("SampleComputeLocation", "t0.0.0", decision=-2),
-            instruction("SampleComputeLocation", "t0.0.0", decision=-1),
-            instruction("SampleComputeLocation", "t0.0.0", decision=1),
+            instruction("SampleCategorical", attrs=([0, 16], [0.5, 0.5]), made="v2", decision=0),
+            instruction("SampleComputeLocation", "l0", made="l3", decision=-2),
+            instruction("SampleComputeLocation", "l0", made="l4", decision=-1),
+            instruction("SampleComputeLocation", "l0", made="l5", decision=1),
         ),
     )
     assert deeds([given], values([sampled])) == (done, asked)
@@ -175,5 +179,27 @@ def test_deeds(given: Instruction, done: set[str], asked: set[str]) -> None:
 
 def test_the_last_factor_is_derived() -> None:
     graph = tsel.decode(read("matmul.task.json")["tsel"]).graph
+    tile = next(i for edit in graph.edits for i in edit.instructions if i.kind == "SamplePerfectTile")
     known = values(graph.edits)
-    assert [known[f"t1.1.{slot}"] for slot in range(4)] == [32, 2, 2, 1]
+    assert [known[name] for name in tile.outputs] == [32, 2, 2, 1]
+
+
+def test_derived_post_processing_is_one_edit_more() -> None:
+    """The facts of the whole schedule are the same; what post-processing does stands under `postproc`."""
+    task = read("matmul.task.json")
+    graph = tsel.decode(task["tsel"]).graph
+    edits = tuple(edit for edit in graph.edits if edit.kind != "postproc")
+    short = tsel.render(dataclasses.replace(graph, edits=edits, postproc=postproc_of("llvm"))).text
+    whole = {row["path"]: row for row in derive(task, "construct")}
+    found = {row["path"]: row for row in derive({**task, "tsel": short}, "construct")}
+    ours = re.compile(r"out\.(t\d+|postproc)\.")
+    alike = {path for path in whole if not ours.match(path)} - {"out.edits"}
+    assert alike == {path for path in found if not ours.match(path)} - {"out.edits"}
+    for path in alike:
+        assert (whole[path]["value"], whole[path]["text"]) == (found[path]["value"], found[path]["text"])
+    assert json.loads(found["out.edits"]["value"]) == len(edits)
+    after = graph.edits[len(edits) :]
+    steps = sum(len(edit.instructions) for edit in after)
+    assert found["out.postproc.steps"]["text"] == f"post-processing of the schedule has {steps} instructions"
+    deeds = [whole.get(f"out.{edit.id}.deeds", {"value": "[]"})["value"] for edit in after]
+    assert json.loads(found["out.postproc.deeds"]["value"]) == sorted({deed for d in deeds for deed in json.loads(d)})

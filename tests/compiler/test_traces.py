@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 
 from littledragon.compiler import children, targets
+from littledragon.compiler.rules import postproc_of
 from littledragon.compiler.zoo import BLOCKS
 from littledragon.pipelines import tsel_files
 from littledragon.pipelines.errors import UserError
 from littledragon.schemas import tsel
-from littledragon.schemas.graph import Graph, Instruction
+from littledragon.schemas.graph import Edit, Graph, Instruction
 
 ROOT = Path(__file__).parents[2]
 PROBE = Path(os.environ.get("LITTLEDRAGON_H200", ROOT.parent / "shared" / "data" / "h200_probe.jsonl.gz"))
@@ -55,9 +56,17 @@ def passes(row: dict[str, Any], modules: dict[str, str]) -> dict[str, Any]:
     """A trace that passes, with what must hold of the answer."""
     answer = admit(modules[row["name"]], row["trace"], CUDA)
     assert answer["failed"] is None, (row["name"], row["i"], answer["reason"])
+    kinds = tsel.kinds(row["trace"])
+    own = kinds.index("EnterPostproc")
     assert answer["trace"] == tsel.canonical(row["trace"])
-    assert answer["tsel"] == tsel.encode(row["trace"]).text
-    assert answer["applied"] == answer["instructions"] == len(tsel.kinds(row["trace"]))
+    assert answer["rules"] == "cuda-tensorcore"
+    assert answer["applied"] == answer["emitted"] == own
+    assert (answer["instructions"], answer["postproc_instructions"]) == (len(kinds), len(kinds) - own - 1)
+    prefix = tsel.decode(answer["tsel"])
+    assert prefix.graph.postproc == postproc_of("cuda-tensorcore")
+    assert tsel.kinds(prefix.trace) == kinds[:own]
+    anew = dataclasses.replace(tsel.lift(prefix.trace), postproc=prefix.graph.postproc)
+    assert answer["tsel"] == tsel.render(anew).text
     return answer
 
 
@@ -69,9 +78,15 @@ def test_sampled_h200_traces_replay_to_equal_modules(sample: Rows) -> None:
 
 def test_a_text_gives_what_its_trace_gives(sample: Rows) -> None:
     modules, candidates = sample
-    row = candidates[0]
-    given = passes(row, modules)
-    assert apply(modules[row["name"]], given["tsel"], CUDA) == given
+    for row in (candidates[0], next(r for r in candidates if r["name"].startswith("gemm_f32"))):
+        given = passes(row, modules)
+        for text in (
+            given["tsel"],
+            tsel.convert(given["tsel"], "json"),
+            tsel.encode(row["trace"]).text,
+            tsel.encode(row["trace"], "json").text,
+        ):
+            assert apply(modules[row["name"]], text, CUDA) == given
 
 
 def test_default_schedules(sample: Rows) -> None:
@@ -96,34 +111,48 @@ def changed(graph: Graph, change: Callable[[Instruction], Instruction | None]) -
             kept.append(other or instruction)
         edits.append(dataclasses.replace(edit, instructions=tuple(kept)))
     assert done
-    return tsel.render(dataclasses.replace(graph, edits=tuple(edits))).text
+    return tsel.render(dataclasses.replace(graph, edits=numbered(edits))).text
+
+
+def numbered(edits: list[Edit]) -> tuple[Edit, ...]:
+    """The edits with outputs numbered anew, after one was added; no map may name a sampled number."""
+    names: dict[str, str] = {}
+    made = []
+    for edit in edits:
+        kept = []
+        for i in edit.instructions:
+            inputs = tuple(names.get(value, value) if isinstance(value, str) else value for value in i.inputs)
+            names |= {name: f"{name[0]}{len(names) + index}" for index, name in enumerate(i.outputs)}
+            kept.append(i._replace(inputs=inputs, outputs=tuple(names[name] for name in i.outputs)))
+        made.append(dataclasses.replace(edit, instructions=tuple(kept)))
+    return tuple(made)
 
 
 def on(kind: str, **parts: Any) -> Callable[[Instruction], Instruction | None]:
-    return lambda i: dataclasses.replace(i, **parts) if i.kind == kind else None
+    return lambda i: i._replace(**parts) if i.kind == kind else None
 
 
 def other_extent(i: Instruction) -> Instruction | None:
     if i.kind != "SamplePerfectTile":
         return None
     factors = [2 * i.decision["factors"][0], *i.decision["factors"][1:]]
-    return dataclasses.replace(i, decision={"extent": 2 * i.decision["extent"], "factors": factors})
+    return i._replace(decision={"extent": 2 * i.decision["extent"], "factors": factors})
 
 
 def other_step(i: Instruction) -> Instruction | None:
     if i.kind != "Annotate" or i.attrs != ("pragma_auto_unroll_max_step",):
         return None
-    return dataclasses.replace(i, inputs=(i.inputs[0], i.inputs[1] + 1))
+    return i._replace(inputs=(i.inputs[0], i.inputs[1] + 1))
 
 
 def other_width(i: Instruction) -> Instruction | None:
     if i.kind != "SampleCategorical" or len(i.attrs[0]) != 4 or i.decision == 0:
         return None
-    return dataclasses.replace(i, decision=0)
+    return i._replace(decision=0)
 
 
 def one_output_more(i: Instruction) -> Instruction | None:
-    return dataclasses.replace(i, outputs=i.outputs + "B") if i.kind == "GetChildBlocks" else None
+    return i._replace(outputs=(*i.outputs, "b_new")) if i.kind == "GetChildBlocks" else None
 
 
 def many_threads(i: Instruction) -> Instruction | None:
@@ -131,7 +160,7 @@ def many_threads(i: Instruction) -> Instruction | None:
     if i.kind != "SamplePerfectTile" or i.attrs[0] != 5:
         return None
     extent = i.decision["extent"]
-    return dataclasses.replace(i, decision={"extent": extent, "factors": [1, 1, extent, 1]})
+    return i._replace(decision={"extent": extent, "factors": [1, 1, extent, 1]})
 
 
 @pytest.mark.parametrize(
@@ -150,20 +179,118 @@ def test_what_does_not_fit_the_program_is_refused(
     sample: Rows, change: Callable[[Instruction], Instruction | None], gate: str, words: str
 ) -> None:
     modules, candidates = sample
+    row = gemm(candidates)
+    answer = apply(modules[row["name"]], changed(tsel.lift(row["trace"]), change), CUDA)
+    refused(answer, gate, words)
+
+
+def gemm(candidates: list[dict[str, Any]]) -> dict[str, Any]:
+    """One with all that the tests change."""
     kinds = {"Vectorize", "CacheRead", "GetChildBlocks"}
-    row = next(
+    return next(
         row
         for row in candidates
         if row["name"].startswith("gemm_f32")
         and kinds <= set(tsel.kinds(row["trace"]))
         and "pragma_auto_unroll_max_step" in row["trace"]
     )
-    answer = apply(modules[row["name"]], changed(tsel.lift(row["trace"]), change), CUDA)
+
+
+def refused(answer: dict[str, Any], gate: str, words: str) -> None:
     assert answer["failed"] == gate, answer["reason"]
     assert words in answer["reason"]
     assert "\n" not in answer["reason"]
     assert answer["scheduled"] is None
-    assert answer["instructions"] > 0
+    assert answer["instructions"] >= answer["emitted"] > 0
+    assert answer["applied"] <= answer["emitted"]
+
+
+@pytest.mark.parametrize(
+    ("change", "gate", "words"),
+    [
+        (other_extent, "applicable", "the loop's extent is"),
+        (on("CacheRead", attrs=(7, "shared")), "applicable", "buffer_index"),
+        (many_threads, "postprocessed", "VerifyGPUCode: too many threads"),
+    ],
+)
+def test_what_does_not_fit_is_refused_where_post_processing_is_derived(
+    sample: Rows, change: Callable[[Instruction], Instruction | None], gate: str, words: str
+) -> None:
+    modules, candidates = sample
+    row = gemm(candidates)
+    graph = tsel.decode(passes(row, modules)["tsel"]).graph
+    answer = apply(modules[row["name"]], changed(graph, change), CUDA)
+    refused(answer, gate, words)
+    assert answer["instructions"] == answer["emitted"]  # what the text spells; there is no more
+    assert (answer["applied"] == answer["emitted"]) == (gate == "postprocessed")
+
+
+def test_other_decisions_are_post_processed_anew(sample: Rows) -> None:
+    modules, candidates = sample
+    row = gemm(candidates)
+    given = passes(row, modules)
+    text = changed(tsel.decode(given["tsel"]).graph, other_width)
+    answer = apply(modules[row["name"]], text, CUDA)
+    assert answer["failed"] is None
+    assert answer["tsel"] == text
+    assert answer["module_hash"] != given["module_hash"]
+    assert admit(modules[row["name"]], answer["trace"], CUDA) == answer
+
+
+def test_post_processing_of_another_kind_stays_as_it_is(sample: Rows) -> None:
+    """What the rule set would not add is kept, word for word."""
+    modules, candidates = sample
+    row = gemm(candidates)
+    graph = tsel.lift(row["trace"])
+    *edits, last = graph.edits
+    shorter = dataclasses.replace(last, instructions=last.instructions[:1])
+    assert shorter.instructions[0].kind == "EnterPostproc"
+    text = tsel.render(dataclasses.replace(graph, edits=(*edits, shorter))).text
+    answer = apply(modules[row["name"]], text, CUDA)
+    if answer["failed"] is None:
+        assert answer["tsel"] == text
+        assert answer["rules"] is None
+        assert answer["emitted"] == answer["instructions"]
+
+
+def test_a_text_that_does_not_enter_post_processing_is_refused(sample: Rows) -> None:
+    modules, candidates = sample
+    row = candidates[0]
+    graph = tsel.decode(passes(row, modules)["tsel"]).graph
+    before = dataclasses.replace(graph, postproc=None)
+    answer = apply(modules[row["name"]], tsel.render(before).text, CUDA)
+    refused(answer, "postprocessed", "it never enters post-processing")
+    assert answer["applied"] == answer["emitted"]
+    for name, words in (("llvm", "are not for cuda targets"), ("cuda", "another trace")):
+        other = dataclasses.replace(graph, postproc=postproc_of(name))
+        answer = apply(modules[row["name"]], tsel.render(other).text, CUDA)
+        if answer["failed"] is None:
+            assert name == "cuda"
+            assert answer["rules"] == "cuda"
+        else:
+            refused(answer, "postprocessed", words)
+
+
+def test_functions_around_derived_post_processing(sample: Rows, call: Any) -> None:
+    modules, candidates = sample
+    row = gemm(candidates)
+    given, module, trace = passes(row, modules), modules[row["name"]], row["trace"]
+    common = {"module": module, "target": CUDA}
+    assert call("probe.schedules:encode", trace=trace, notation="line", **common) == given["tsel"]
+    json_text = call("probe.schedules:encode", trace=trace, notation="json", **common)
+    assert json_text == tsel.convert(given["tsel"], "json")
+    assert call("probe.schedules:decode", text=json_text, **common) == given["trace"]
+    assert call("probe.schedules:decode", text=tsel.encode(trace).text, **common) == given["trace"]
+    assert call("probe.schedules:expand", text=json_text, **common) == given["trace"]
+    graph = tsel.decode(json_text).graph
+    for change, words in ((many_threads, "postprocessed: VerifyGPUCode"), (other_extent, "applicable: ")):
+        text = changed(graph, change)
+        assert call("probe.schedules:expand", text=text, **common).startswith(words)
+    for rules in ("cuda", "cuda-tensorcore"):
+        for explained, wanted in ((None, rules), ("first", rules), ("last", None)):
+            found = call("probe.schedules:derive", trace=trace, rules=rules, explained=explained, **common)
+            assert found == wanted
+    assert call("probe.schedules:derive", trace=trace, rules="llvm", **common) is None
 
 
 @pytest.mark.parametrize(("text", "gate"), [("", "parsed"), ("<graph/>", "parsed")])
@@ -201,6 +328,7 @@ def test_llvm_traces_of_random_members_and_their_files(tmp_path: Path) -> None:
         answer = admit(module, member["trace"], LLVM)
         assert answer["failed"] is None, answer["reason"]
         assert answer["trace"] == tsel.canonical(member["trace"])
+        assert answer["rules"] == "llvm"
     path = tmp_path / "label.xml"
     path.write_text(answer["tsel"], encoding="utf-8")
     assert tsel_files.check(path).startswith(f"{path}: well-formed tsel/1, ")

@@ -1,0 +1,61 @@
+"""The rule sets that are written down are TVM's own."""
+
+from typing import Any
+
+import pytest
+
+from littledragon.compiler import rules, targets
+from littledragon.schemas import tsel
+from littledragon.schemas.graph import Postproc
+
+CUDA = targets.target("cuda")
+LLVM = targets.target("llvm")
+
+
+def test_every_known_set_has_a_version_and_a_list() -> None:
+    assert set(rules.POSTPROCS) == set(tsel.RULES)
+    for name in rules.POSTPROCS:
+        assert rules.postproc_of(name).version == tsel.RULES[name] >= 1
+        assert rules.kind_of(name) in ("cuda", "llvm")
+
+
+@pytest.mark.parametrize("name", sorted(rules.POSTPROCS))
+def test_the_lists_are_those_of_tvm(name: str) -> None:
+    """Where this fails, texts that leave post-processing out mean something else: raise the set's version."""
+    from tvm.s_tir import meta_schedule as ms
+
+    found = tuple(type(processor).__name__ for processor in ms.Postproc.create(name))
+    assert found == rules.POSTPROCS[name]
+
+
+@pytest.mark.parametrize(
+    ("target", "wanted"),
+    [
+        (CUDA, "cuda-tensorcore"),
+        ({**CUDA, "arch": "sm_90a"}, "cuda-tensorcore"),
+        ({**CUDA, "arch": "sm_80"}, "cuda-tensorcore"),
+        ({**CUDA, "arch": "sm_75"}, "cuda"),
+        ({"kind": "cuda"}, "cuda"),
+        (LLVM, "llvm"),
+        ({"kind": "llvm", "mcpu": "cascadelake"}, None),
+        ({"kind": "llvm", "mattr": ["+avx512vnni"]}, None),
+        ({"kind": "hexagon"}, None),
+    ],
+)
+def test_the_set_of_a_target(target: dict[str, Any], wanted: str | None) -> None:
+    assert rules.rules_of(target) == wanted
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", [CUDA, {**CUDA, "arch": "sm_75"}, LLVM])
+def test_the_set_of_a_target_is_the_one_that_tvm_takes(call: Any, target: dict[str, Any]) -> None:
+    wanted = rules.rules_of(target)
+    assert wanted is not None
+    assert tuple(call("probe.schedules:processors", target=target)) == rules.POSTPROCS[wanted]
+
+
+def test_a_set_that_is_not_known_is_refused() -> None:
+    with pytest.raises(ValueError, match="llvm version 99 is not known here"):
+        rules.processors(Postproc("llvm", 99), None, LLVM)
+    with pytest.raises(ValueError, match="hexagon version 1 is not known here"):
+        rules.processors(Postproc("hexagon", 1), None, LLVM)
