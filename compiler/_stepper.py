@@ -34,7 +34,7 @@ def line(error: Exception) -> str:
 def load(text: str) -> Any:
     """What a `save_json` text of this TVM holds. `tvm.ir.load_json` writes every text anew before it reads it, lest it
     be an older TVM's, and that takes longer than all else here."""
-    import tvm  # noqa: F401: makes its types known
+    import tvm  # noqa: F401 (its types become known)
     from tvm_ffi.serialization import from_json_graph_str
 
     return from_json_graph_str(text)

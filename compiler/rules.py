@@ -38,7 +38,7 @@ def rules_of(target: dict[str, Any]) -> str | None:
     """
     if target["kind"] == "cuda":
         digits = str(target.get("arch", "")).removeprefix("sm_").rstrip("abcdefghijklmnopqrstuvwxyz")
-        return "cuda-tensorcore" if digits.isdecimal() and int(digits) >= 80 else "cuda"
+        return "cuda-tensorcore" if digits.isdecimal() and int(digits) >= 75 else "cuda"
     if target["kind"] == "llvm" and target.get("mcpu", "") in PLAIN_CPUS and not target.get("mattr"):
         return "llvm"
     return None

@@ -33,8 +33,8 @@ def test_the_lists_are_those_of_tvm(name: str) -> None:
     [
         (CUDA, "cuda-tensorcore"),
         ({**CUDA, "arch": "sm_90a"}, "cuda-tensorcore"),
-        ({**CUDA, "arch": "sm_80"}, "cuda-tensorcore"),
-        ({**CUDA, "arch": "sm_75"}, "cuda"),
+        ({**CUDA, "arch": "sm_75"}, "cuda-tensorcore"),
+        ({**CUDA, "arch": "sm_72"}, "cuda"),
         ({"kind": "cuda"}, "cuda"),
         (LLVM, "llvm"),
         ({"kind": "llvm", "mcpu": "cascadelake"}, None),
@@ -47,7 +47,9 @@ def test_the_set_of_a_target(target: dict[str, Any], wanted: str | None) -> None
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("target", [CUDA, {**CUDA, "arch": "sm_75"}, LLVM])
+@pytest.mark.parametrize(
+    "target", [CUDA, {**CUDA, "arch": "sm_90a"}, {**CUDA, "arch": "sm_75"}, {**CUDA, "arch": "sm_72"}, LLVM]
+)
 def test_the_set_of_a_target_is_the_one_that_tvm_takes(call: Any, target: dict[str, Any]) -> None:
     wanted = rules.rules_of(target)
     assert wanted is not None
