@@ -256,7 +256,8 @@ def _map_change(draw: random.Random, steps: Steps, maps: dict[str, Any]) -> None
         return
     name = draw.choice(list(maps))
     value = json.loads(json.dumps(maps[name]))
-    out = value["out"]
+    out = value["out"] if isinstance(value["out"], list) else list(value["in"])
+    value["out"] = out
     choice = draw.randrange(6)
     if choice == 0:
         draw.shuffle(out)
@@ -341,7 +342,18 @@ def _other(draw: random.Random, kind: str, value: Any, maps: dict[str, Any]) -> 
 def _expression(draw: random.Random, own: list[str], depth: int) -> Any:
     if depth == 0 or draw.random() < 0.3:
         return draw.choice((*own, *own, *_INTS[:10], "v5", "i7") if own else _INTS[:10])
-    operator = draw.choice(("+", "*", "//", "%", "-", "min", "max", "/t", "%t"))
+    if draw.random() < 0.15:
+        inner = _expression(draw, own, depth - 1)
+        special = (["cast", "int64", inner], ["select", ["<", inner, 4], inner, 0], ["call", "exp", "float32", inner])
+        special += (
+            ["call", "shift_left", "int32", inner, 2],
+            ["call", "call_extern", "int32", inner],
+            ["!", inner],
+            0.5,
+        )
+        special += (["float32", "nan"], ["int64", 5], ["call", "if_then_else", "int32", True, inner, 1], True)
+        return draw.choice(special)
+    operator = draw.choice(("+", "*", "//", "%", "-", "min", "max", "/t", "%t", "==", "&&"))
     right = draw.choice(_INTS[:8]) if draw.random() < 0.6 else _expression(draw, own, depth - 1)
     return [operator, _expression(draw, own, depth - 1), right]
 
@@ -375,8 +387,8 @@ def _insert(draw: random.Random, steps: Steps, maps: dict[str, Any]) -> None:
             made[name[0]].append(name)
     kind = draw.choice(list(KINDS))
     takes, holds, makes = KINDS[kind]
-    letters = takes.removesuffix("+")
-    if takes.endswith("+"):
+    letters = takes.rstrip("+*")
+    if takes.endswith(("+", "*")):
         letters += letters[-1] * draw.choice((0, 1, 1, 2))
     try:
         inputs = [_given(draw, kind, letter, made, maps) for letter in letters]
@@ -408,7 +420,9 @@ def _given(draw: random.Random, kind: str, letter: str, made: dict[str, list[str
         return draw.choice(made["b"] + made["l"])
     if letter in "mn":
         return None if letter == "n" and draw.random() < 0.6 else _new_map(draw, maps)
-    if letter == "B":
+    if letter == "k" and draw.random() < 0.7:
+        return draw.choice(made["l"])
+    if letter in "Bk":
         return [draw.choice(made["b"])] if draw.random() < 0.3 else []
     if letter == "f":
         return draw.choice((None, 1, 2, 4, 8, 16, 7, draw.choice(made["v"] or [2])))

@@ -81,10 +81,11 @@ def strike(first: int, count: int, at: Any, traces: bool) -> dict[str, Any]:
     slowest = (0.0, first)
     for seed in range(first, first + count):
         at[:] = seed.to_bytes(8, "little")
-        made, text = mutants.trace(seed) if traces else mutants.payload(seed)[::2]
         signal.setitimer(signal.ITIMER_REAL, HUNG_S)
-        start = time.process_time()
+        made, start = "", time.process_time()
         try:
+            made, text = mutants.trace(seed) if traces else mutants.payload(seed)[::2]
+            start = time.process_time()
             outcome, detail = wrong_trace(str(text)) if traces else wrong(text)
         except Exception as error:
             outcome, detail = "raised", f"{type(error).__name__}: {str(error)[:200]}"
@@ -113,6 +114,7 @@ def main(first: str, count: str, at: str, *kind: str) -> None:
     faulthandler.enable()
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     faulthandler.register(signal.SIGALRM, chain=True)
+    mutants.bases()
     with Path(at).open("r+b") as file, mmap.mmap(file.fileno(), 8) as place:
         report = strike(int(first), int(count), place, kind == ("trace",))
     json.dump(report, sys.stdout)

@@ -4,10 +4,8 @@
 dies of, repairs silently or takes without a word. The table of kinds is written from TVM's instruction traits anew.
 """
 
-import itertools
 import json
 import math
-import re
 from typing import Any, NamedTuple
 
 KINDS: dict[str, tuple[str, str, str]] = {
@@ -25,7 +23,7 @@ KINDS: dict[str, tuple[str, str, str]] = {
     "Merge": ("l+", "", "l"),
     "Split": ("lf+", "ii", "l="),
     "LoopPartition": ("lf+", "i", "l*"),
-    "Reorder": ("l+", "", ""),
+    "Reorder": ("l*", "", ""),
     "ReorderBlockIterVar": ("bI", "", ""),
     "AddUnitLoop": ("t", "", "l"),
     "Parallel": ("l", "", ""),
@@ -56,7 +54,7 @@ KINDS: dict[str, tuple[str, str, str]] = {
     "DecomposePadding": ("bl", "", "b"),
     "RFactor": ("l", "i", "b"),
     "DecomposeReduction": ("bl", "", "b"),
-    "Blockize": ("t", "i", "b"),
+    "Blockize": ("k", "i", "b"),
     "Tensorize": ("t", "si", ""),
     "Annotate": ("ta", "s", ""),
     "Unannotate": ("t", "s", ""),
@@ -67,13 +65,42 @@ KINDS: dict[str, tuple[str, str, str]] = {
 }
 """Inputs, attributes and outputs: b(lock), l(oop), v(ariable), t: block or loop, f(actor), a(nnotation's value),
 m(ap), n: a map or nothing, B: list of blocks, i(nteger), I: list of integers, F: list of probabilities, s(tring).
-`+`: the last once or more often; `*`: any number; `=`: as many as factors."""
+k: a loop or a list of blocks. `+`: the last once or more often; `*`: any number; `=`: as many as factors."""
 
 AXES = ("blockIdx.x", "blockIdx.y", "blockIdx.z", "threadIdx.x", "threadIdx.y", "threadIdx.z")
-AXES += ("vthread", "vthread.x", "vthread.y", "vthread.z")
+AXES += ("vthread", "vthread.x", "vthread.y", "vthread.z", "cthread")
 PRAGMAS = ("pragma_auto_unroll_max_step", "pragma_unroll_explicit", "pragma_loop_partition_hint")
 TILES = ("SamplePerfectTile", "SamplePartitionedTile")
 _INFIX = ("Add", "Sub", "Mul", "Div", "Mod", "FloorDiv", "FloorMod", "Min", "Max")
+_INFIX += ("EQ", "NE", "LT", "LE", "GT", "GE", "And", "Or")
+_OTHER = ("Var", "Not", "Cast", "Select", "Call", "IndexMap")
+_PLAIN = ("None", "ffi.String", "ffi.Array", "ir.PrimType", "ir.IntImm", "ir.FloatImm", "ir.Op")
+_CALLS = (
+    "if_then_else",
+    "likely",
+    "shift_left",
+    "shift_right",
+    "bitwise_and",
+    "bitwise_or",
+    "bitwise_xor",
+    "bitwise_not",
+)
+_CALLS += (
+    "abs",
+    "ceil",
+    "exp",
+    "exp2",
+    "fabs",
+    "floor",
+    "log",
+    "log2",
+    "nearbyint",
+    "popcount",
+    "pow",
+    "round",
+    "rsqrt",
+)
+_CALLS += ("sigmoid", "sqrt", "tanh", "trunc")
 _WIDTHS = {"int8": 7, "int16": 15, "int32": 31, "int64": 63, "bool": 1}
 
 
@@ -192,9 +219,9 @@ def _number(number: Number) -> None:
 
 
 def _inputs(place: str, takes: str, inputs: list[Any], known: dict[str, str]) -> None:
-    letters = takes.removesuffix("+")
-    if takes.endswith("+"):
-        letters += letters[-1] * (len(inputs) - len(letters))
+    letters = takes.rstrip("+*")
+    if takes.endswith(("+", "*")):
+        letters = letters[:-1] + letters[-1] * max(len(inputs) - len(letters) + 1, takes.endswith("+"))
     require(len(inputs) == len(letters), f"{place}: {len(inputs)} inputs")
     loops = [str(value) for letter, value in zip(letters, inputs, strict=True) if letter == "l"]
     require(len(set(loops)) == len(loops), f"{place}: a loop twice")
@@ -205,8 +232,10 @@ def _inputs(place: str, takes: str, inputs: list[Any], known: dict[str, str]) ->
             require(types == letter or placed, f"{place}: {value} is no {letter}")
         elif letter == "t":
             require(types in ("b", "l"), f"{place}: {value} is no block or loop")
-        elif letter == "B":
+        elif letter == "B" or (letter == "k" and isinstance(value, list)):
             require(isinstance(value, list) and all(known.get(v) == "b" for v in value), f"{place}: blocks")
+        elif letter == "k":
+            require(types == "l", f"{place}: {value} is no loop")
         elif letter == "f":
             fits = isinstance(value, Number) and type(value.value) is int and 1 <= value.value < 1 << 31
             require(fits or value == "None" or types == "v", f"{place}: the factor {value}")
@@ -236,12 +265,11 @@ def _attribute(place: str, letter: str, value: Any) -> None:
         require(isinstance(value, Number) and int(value.value) == value.value, f"{place}: {value} is no integer")
         require(abs(value.value) < 1 << 31, f"{place}: {value} is too large")
     elif letter == "s":
-        require(isinstance(value, str) and value, f"{place}: {value} is no name")
-        require(not re.search(r'[\x00-\x1f"]', value), f"{place}: {value!r} is no name")
+        require(isinstance(value, str) and len(value) <= 8192, f"{place}: {value!r} is no name")
     elif letter == "I":
-        require(isinstance(value, list) and value, f"{place}: integers")
+        require(isinstance(value, list), f"{place}: integers")
         require(all(isinstance(v, Number) and type(v.value) is int for v in value), f"{place}: {value}")
-        require(all(abs(v.value) <= 1 << 30 for v in value), f"{place}: {value}")
+        require(all(-(1 << 31) <= v.value < 1 << 31 for v in value), f"{place}: {value}")
     elif letter == "F":
         require(all(isinstance(v, Number) and v.value >= 0 for v in value), f"{place}: {value}")
         require(0 < sum(v.value for v in value) < 1.01, f"{place}: {value}")
@@ -251,7 +279,7 @@ def _attribute(place: str, letter: str, value: Any) -> None:
 
 def _together(place: str, kind: str, inputs: list[Any], attrs: list[Any], values: dict[str, int]) -> None:
     if kind == "SampleCategorical":
-        require(len(attrs[0]) == len(attrs[1]), f"{place}: candidates and probabilities")
+        require(len(attrs[0]) == len(attrs[1]) > 0, f"{place}: candidates and probabilities")
     elif kind == "Bind":
         require(attrs[0] in AXES, f"{place}: {attrs[0]}")
     elif kind in ("Split", "LoopPartition"):
@@ -261,11 +289,9 @@ def _together(place: str, kind: str, inputs: list[Any], attrs: list[Any], values
     elif kind == "Annotate":
         key, value = attrs[0], inputs[1]
         number = values.get(value) if isinstance(value, str) else value.value if isinstance(value, Number) else None
-        require(not key.lower().startswith("pragma") or key in PRAGMAS, f"{place}: {key}")
+        require(not key.lower().startswith("pragma_") or key in PRAGMAS, f"{place}: {key}")
         if number is not None and "unroll" in key:
             require(0 <= number <= 8192, f"{place}: {number} steps")
-        if number is not None:
-            require(abs(number) <= 1 << 31, f"{place}: {number}")
 
 
 def _tile(place: str, kind: str, attrs: list[Any], decision: Any, extent: int, given: list[int]) -> list[int]:
@@ -285,19 +311,21 @@ def _tile(place: str, kind: str, attrs: list[Any], decision: Any, extent: int, g
 
 
 def _map(place: str, text: Any, known: dict[str, str]) -> None:
-    """An index map: nodes after what they hold, variables that are there, no division by a literal zero."""
+    """An index map: nodes after what they hold, variables that are there, no division by a literal zero, and no call
+    of anything but arithmetic."""
     require(isinstance(text, str) and text.startswith("{"), f"{place}: no index map")
     graph = json.loads(text)
     nodes = graph["nodes"]
-    names: list[str] = []
+    variables: dict[int, str] = {}
     for number, node in enumerate(nodes):
         kind, data = node["type"], node.get("data")
         short = kind.removeprefix("tirx.")
-        held: list[int] = []
-        if kind == "ffi.Array":
-            held = data
-        elif isinstance(data, dict):
-            held = [v for k, v in data.items() if k not in ("dtype", "value")]
+        if short == "Call":
+            require(nodes[data["op"]]["data"].removeprefix("tirx.") in _CALLS, f"{place}: calls {nodes[data['op']]}")
+        require(kind in _PLAIN or short in _INFIX or short in _OTHER, f"{place}: {kind} in a map")
+        held: list[int] = data if kind == "ffi.Array" else []
+        if isinstance(data, dict):
+            held = [v for k, v in data.items() if k != "dtype" and (k != "value" or short == "Cast")]
         require(all(type(i) is int and 0 <= i < number for i in held), f"{place}: a node before what it holds")
         if short in _INFIX:
             zero = nodes[data["b"]]["type"] == "ir.IntImm" and nodes[data["b"]]["data"]["value"] == 0
@@ -305,13 +333,15 @@ def _map(place: str, text: Any, known: dict[str, str]) -> None:
         elif kind == "ir.IntImm":
             _number(Number(data["value"], data["dtype"]))
         elif short == "Var":
-            names.append(nodes[data["name"]]["data"])
-        else:
-            ours = ("None", "ffi.String", "ffi.Array", "ir.PrimType", "tirx.IndexMap")
-            require(kind in ours, f"{place}: {kind} in a map")
+            variables[number] = nodes[data["name"]]["data"]
     root = nodes[graph["root_index"]]
     require(root["type"] == "tirx.IndexMap" and graph["root_index"] == len(nodes) - 1, f"{place}: no index map")
-    own = [nodes[nodes[i]["data"]["name"]]["data"] for i in nodes[root["data"]["initial_indices"]]["data"]]
-    require(len(set(own)) == len(own), f"{place}: an index variable twice")
-    for name in itertools.filterfalse(own.__contains__, names):
-        require(known.get(name) == "v", f"{place}: {name} in a map is not there")
+    own: set[int] = set(nodes[root["data"]["initial_indices"]]["data"])
+    inverse = nodes[root["data"]["inverse_index_map"]]
+    if inverse["type"] != "None":
+        own |= set(nodes[inverse["data"]["initial_indices"]]["data"])
+    require(own <= variables.keys(), f"{place}: an index that is no variable")
+    names = {variables[number] for number in own}
+    for number, name in variables.items():
+        require(number in own or known.get(name) == "v", f"{place}: {name} in a map is not there")
+        require(number in own or name not in names, f"{place}: {name} in a map is two things")

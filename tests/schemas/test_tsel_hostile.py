@@ -94,7 +94,7 @@ def hammered(folder: Path, first: int, count: int, *kind: str) -> dict[str, Any]
     at = folder / "seed"
     at.write_bytes(bytes(8))
     command = [sys.executable, str(HAMMER), str(first), str(count), str(at), *kind]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60 + count, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120 + count / 20, check=False)
     seed = int.from_bytes(at.read_bytes(), "little")
     assert done.returncode == 0, f"at seed {seed}: {done.stderr[-2000:]}"
     report: dict[str, Any] = json.loads(done.stdout)
