@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from littledragon.compiler._stepper import import_intrinsics, load, schedule
 from littledragon.schemas.graph import Graph, Instruction
 
 
@@ -61,21 +62,17 @@ def observe(module: str, trace: str, graph: Graph) -> tuple[list[Step], Any]:
     Raises:
         ValueError: the trace and the graph do not hold the same instructions.
     """
-    import tvm
-    from tvm.s_tir import Schedule
     from tvm.s_tir.schedule import Trace
 
-    if '"Tensorize"' in trace or "auto_tensorize" in trace:
-        import tvm.s_tir.tensor_intrin.cuda
-
-    mod = tvm.ir.load_json(module)
-    recorded = Schedule(mod)
-    Trace.apply_json_to_schedule(tvm.ir.load_json(trace), recorded)
+    import_intrinsics(trace)
+    mod = load(module)
+    recorded = schedule(mod)
+    Trace.apply_json_to_schedule(load(trace), recorded)
     instructions = [(edit.id, i) for edit in graph.edits for i in edit.instructions]
     if [i.kind for _, i in instructions] != [str(i.kind.name) for i in recorded.trace.insts]:
         raise ValueError("the trace and the graph do not hold the same instructions")
     seen: list[tuple[Loop | Block | int | str | None, ...]] = []
-    replayed = Schedule(mod)
+    replayed = schedule(mod)
 
     def look(_: Any, inputs: Any, __: Any, decision: Any) -> Any:
         seen.append(tuple(_seen(replayed, value) for value in inputs))

@@ -247,10 +247,11 @@ def test_post_processing_of_another_kind_stays_as_it_is(sample: Rows) -> None:
     assert shorter.instructions[0].kind == "EnterPostproc"
     text = tsel.render(dataclasses.replace(graph, edits=(*edits, shorter))).text
     answer = apply(modules[row["name"]], text, CUDA)
-    if answer["failed"] is None:
-        assert answer["tsel"] == text
-        assert answer["rules"] is None
-        assert answer["emitted"] == answer["instructions"]
+    assert answer["failed"] is None, answer["reason"]
+    assert answer["tsel"] == text
+    assert answer["rules"] is None
+    assert answer["emitted"] == answer["applied"] == answer["instructions"]
+    assert answer["postproc_instructions"] == 0
 
 
 def test_a_text_that_does_not_enter_post_processing_is_refused(sample: Rows) -> None:
@@ -261,14 +262,22 @@ def test_a_text_that_does_not_enter_post_processing_is_refused(sample: Rows) -> 
     answer = apply(modules[row["name"]], tsel.render(before).text, CUDA)
     refused(answer, "postprocessed", "it never enters post-processing")
     assert answer["applied"] == answer["emitted"]
-    for name, words in (("llvm", "are not for cuda targets"), ("cuda", "another trace")):
-        other = dataclasses.replace(graph, postproc=postproc_of(name))
-        answer = apply(modules[row["name"]], tsel.render(other).text, CUDA)
-        if answer["failed"] is None:
-            assert name == "cuda"
-            assert answer["rules"] == "cuda"
-        else:
-            refused(answer, "postprocessed", words)
+
+
+def test_a_text_may_name_another_rule_set_of_its_target(sample: Rows) -> None:
+    modules, candidates = sample
+    row = candidates[0]
+    given = passes(row, modules)
+    graph = tsel.decode(given["tsel"]).graph
+    text = tsel.render(dataclasses.replace(graph, postproc=postproc_of("llvm"))).text
+    refused(apply(modules[row["name"]], text, CUDA), "postprocessed", "the rules llvm are not for cuda targets")
+    text = tsel.render(dataclasses.replace(graph, postproc=postproc_of("cuda"))).text
+    answer = apply(modules[row["name"]], text, CUDA)
+    assert (answer["failed"], answer["rules"], answer["tsel"]) == (None, "cuda", text)
+    assert "Tensorize" in tsel.kinds(given["trace"])
+    assert "Tensorize" not in tsel.kinds(answer["trace"])
+    whole = admit(modules[row["name"]], answer["trace"], CUDA)
+    assert (whole["failed"], whole["rules"], whole["tsel"]) == (None, None, tsel.encode(answer["trace"]).text)
 
 
 def test_functions_around_derived_post_processing(sample: Rows, call: Any) -> None:
