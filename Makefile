@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 FUZZ_SECONDS ?= 60
 
-.PHONY: setup demo test test-slow test-h200 test-hostile fuzz lint constraints clean
+.PHONY: setup demo test test-slow test-h200 test-hostile fuzz bench-tsel lint constraints clean
 
 setup: $(STAMP)
 
@@ -48,6 +48,11 @@ test-hostile: setup
 fuzz: setup
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,fuzz]'
 	$(BIN)/python tests/fuzz/fuzz_tsel.py $(FUZZ_SECONDS)
+
+# The codec on 20,000 traces made here, and on the H200 probe's where that file is; JOBS processes.
+JOBS ?= 2
+bench-tsel: setup
+	$(BIN)/dragon bench tsel --traces 20500 --jobs $(JOBS) --json bench-tsel.json
 
 lint: setup
 	$(BIN)/ruff check .

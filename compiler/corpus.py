@@ -143,11 +143,15 @@ def _state(seed: int, block: Block, *parts: str | int) -> int:
 
 def _member(start: Any, draw: Draw, state: int) -> Member:
     """One draw, before and after post-processing."""
+    import tvm
+
     try:
         schedule, postprocs = draw(state)
     except Exception as error:  # TVM raises whatever its primitives raise
         raise _RefusedError(f"draw: {reason(error)}") from None
-    before = _detached(shot(schedule))
+    before = shot(schedule)
+    # Going on with a schedule may change modules that were taken from it before: TVM copies on write, but not always.
+    built = tvm.ir.save_json(before.module)
     schedule.enter_postproc()
     for processor in postprocs:
         name = type(processor).__name__
@@ -157,15 +161,7 @@ def _member(start: Any, draw: Draw, state: int) -> Member:
             raise _RefusedError(f"{name}: {reason(error)}") from None
         if not passed:
             raise _RefusedError(name)
-    return Member(start, before, shot(schedule))
-
-
-def _detached(taken: Shot) -> Shot:
-    """The same with a module of its own: going on with a schedule may change modules that were taken from it before
-    (TVM copies on write, but not always)."""
-    import tvm
-
-    return dataclasses.replace(taken, module=tvm.ir.load_json(tvm.ir.save_json(taken.module)))
+    return Member(start, dataclasses.replace(before, module=tvm.ir.load_json(built)), shot(schedule))
 
 
 def _spaces(block: Block, rules: str, seed: int, refused: Counter[str]) -> list[tuple[Any, Draw]]:
@@ -235,9 +231,7 @@ def _conv_nhwc(size: int, channels: int, filters: int, kernel: int) -> Any:
     def forward(x: Any, w: Any) -> Any:
         return op.tensor_expr_op(compute, "conv2d_nhwc", [x, w])
 
-    return export(
-        forward, x=((1, size, size, channels), "float16"), w=((kernel, kernel, channels, filters), "float16")
-    )
+    return export(forward, x=((1, size, size, channels), "float16"), w=((kernel, kernel, channels, filters), "float16"))
 
 
 def _expert_products(experts: int, rows: int, n: int, k: int) -> Any:

@@ -4,6 +4,7 @@ A trace is encoded to text and decoded again, in each notation: the trees must b
 by TVM: it must build the module that the original schedule has in memory.
 """
 
+import functools
 import hashlib
 import json
 import time
@@ -129,9 +130,7 @@ def _same_module(start: Any, wanted: Any, trace: str, failures: list[str]) -> bo
     return True
 
 
-def _derive(
-    module: str, graph: Any, trace: str, rules: str, texts: dict[str, str], failures: list[str]
-) -> bool:
+def _derive(module: str, graph: Any, trace: str, rules: str, texts: dict[str, str], failures: list[str]) -> bool:
     """Whether post-processing can be left out of the text; if so, the text must expand to the whole trace."""
     from littledragon.compiler import traces
 
@@ -181,11 +180,17 @@ def _said(error: tsel.TselError) -> str:
 
 def _tokens(text: str) -> int | None:
     """How many cl100k tokens a text is; None where the vocabulary is not installed."""
+    encoding = _cl100k()
+    return None if encoding is None else len(encoding.encode(text))
+
+
+@functools.cache
+def _cl100k() -> Any:
     try:
-        import bpe_openai
+        import bpe_openai  # type: ignore[import-untyped, unused-ignore]
     except ImportError:
         return None
-    return len(bpe_openai.get_encoding("cl100k_base").encode(text))
+    return bpe_openai.get_encoding("cl100k_base")
 
 
 def speed(kept: list[dict[str, str]], turns: int) -> dict[str, list[float]]:
@@ -205,7 +210,7 @@ def speed(kept: list[dict[str, str]], turns: int) -> dict[str, list[float]]:
         "line": lambda: _all(_codec, texts, "line"),
         "json": lambda: _all(_codec, texts, "json"),
         "tvm": lambda: _all(_peer, texts),
-        "replay": lambda: [_replay(start, text) for start, text in zip(starts, texts, strict=True)] and None,
+        "replay": lambda: _replay_all(starts, texts),
     }
     rates: dict[str, list[float]] = {name: [] for name in works}
     for _ in range(turns):
@@ -219,6 +224,11 @@ def speed(kept: list[dict[str, str]], turns: int) -> dict[str, list[float]]:
 def _all(work: Callable[..., None], texts: list[str], *arguments: Any) -> None:
     for text in texts:
         work(text, *arguments)
+
+
+def _replay_all(starts: list[Any], traces: list[str]) -> None:
+    for start, trace in zip(starts, traces, strict=True):
+        _replay(start, trace)
 
 
 def _codec(trace: str, notation: tsel.Notation) -> None:

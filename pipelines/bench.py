@@ -5,7 +5,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Any, Final
 
 from rich.console import Console
 from rich.table import Table
@@ -16,16 +16,24 @@ TURNS: Final = 11
 _EMPTY_CLI: Final = "import click; click.Group('empty').main(['--help'], standalone_mode=False)"
 
 
-def bench(name: str, console: Console) -> None:
-    """Run one benchmark and print it.
+def bench(name: str, console: Console, **options: Any) -> int:
+    """Run one benchmark and print it; the exit code, 1 where what was measured is wrong.
+
+    options: those of `bench_tsel.measure`; no other benchmark has any.
 
     Raises:
-        UserError: there is no benchmark of that name.
+        UserError: there is no benchmark of that name, or it has no such option.
     """
-    benches = {"help": _help}
-    if name not in benches:
-        raise UserError(f"unknown benchmark '{name}': choose one of {', '.join(benches)}")
-    benches[name](console)
+    if name == "tsel":
+        from littledragon.pipelines import bench_tsel
+
+        return bench_tsel.measure(console, **options)
+    if name != "help":
+        raise UserError(f"unknown benchmark '{name}': choose one of help, tsel")
+    if options:
+        raise UserError(f"bench help has no option {', '.join(f'--{option}' for option in options)}")
+    _help(console)
+    return 0
 
 
 def _help(console: Console) -> None:

@@ -6,6 +6,7 @@ loses the one workload that it was at.
 """
 
 import gzip
+import itertools
 import json
 import math
 import os
@@ -58,18 +59,18 @@ class Cell:
     barren: Counter[str] = field(default_factory=Counter)
     """Workloads without a member, by block."""
 
-    def add(self, name: str, answer: dict[str, Any] | children.ChildError) -> None:
+    def add(self, unit: "Unit", answer: dict[str, Any] | children.ChildError) -> None:
         """Count what one workload, or part of one, gave."""
         if isinstance(answer, children.ChildError):
-            (self.broken if answer.kind == "raised" else self.lost).append(f"{name} ({self.rules}): {answer}")
-            self.barren[name.split(" ")[0]] += 1
+            (self.broken if answer.kind == "raised" else self.lost).append(f"{unit.name} ({self.rules}): {answer}")
+            self.barren[unit.block] += 1
             return
         self.rows += answer["traces"]
         self.kept += answer["kept"]
         self.kinds.update(answer["kinds"])
         self.refused.update(answer["refused"])
-        self.yielded[name.split(" ")[0]] += len(answer["traces"]) // 2
-        self.barren[name.split(" ")[0]] += not answer["traces"]
+        self.yielded[unit.block] += len(answer["traces"]) // 2
+        self.barren[unit.block] += not answer["traces"]
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,7 @@ class Unit:
     """One call of a child: `arguments` of `function`, for a cell."""
 
     cell: Cell
+    block: str
     name: str
     function: str
     arguments: dict[str, Any]
@@ -108,10 +110,10 @@ def measure(
     recorded, units = _recorded() if not families or PROBE in families else ([], [])
     with Progress("bench tsel") as progress, _Children(jobs) as workers:
         done = 0
-        for wave in [*_waves(made, traces, seed), units]:
+        for wave in itertools.chain(_waves(made, traces, seed), [units]):
             progress.plan(done + len(wave), ["ok"] * done)
             for unit, answer in workers.map(wave):
-                unit.cell.add(unit.name, answer)
+                unit.cell.add(unit, answer)
                 progress.ended("failed" if isinstance(answer, children.ChildError) else "ok")
             done += len(wave)
         progress.say("timing")
@@ -156,7 +158,7 @@ def _unit(cell: Cell, block: str, variant: int, seed: int, count: int) -> Unit:
         "count": count,
         "keep": 1 if len(cell.kept) < TIMED else 0,
     }
-    return Unit(cell, f"{block} variant {variant}", "measure", arguments)
+    return Unit(cell, block, f"{block} variant {variant}", "measure", arguments)
 
 
 def _recorded() -> tuple[list[Cell], list[Unit]]:
@@ -175,7 +177,7 @@ def _recorded() -> tuple[list[Cell], list[Unit]]:
             for start in range(0, len(found), _CHUNK):
                 arguments = {"module": workload["module"], "traces": found[start : start + _CHUNK]}
                 arguments |= {"rules": workload["rules"], "keep": 0 if start else 2}
-                units.append(Unit(cell, f"{name} from {start}", "recorded", arguments))
+                units.append(Unit(cell, name, f"{name} from {start}", "recorded", arguments))
     except (OSError, EOFError, ValueError, KeyError, TypeError) as error:
         raise UserError(f"{file}: holds no recorded traces that can be read: {error}") from None
     return list(cells.values()), units
@@ -310,7 +312,9 @@ def _medians(sizes: list[dict[str, Any]]) -> dict[str, list[float | None]]:
         both: list[float | None] = []
         for unit in (0, 1):
             ratios = [
-                row[text][unit] / row["python"][unit] for row in sizes if text in row and row["python"][unit] is not None
+                row[text][unit] / row["python"][unit]
+                for row in sizes
+                if text in row and row["python"][unit] is not None
             ]
             both.append(statistics.median(ratios) if ratios else None)
         found[text] = both

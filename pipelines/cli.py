@@ -231,13 +231,21 @@ def tsel_apply(file: Path, workload: str, target: str, as_json: bool, workdir: P
 
 @dragon.command()
 @click.argument("name")
-def bench(name: str) -> None:
-    """Measure one thing of this toolkit against something else, by turns."""
+@click.option("--traces", type=click.IntRange(1, 1_000_000), help="tsel: how many are made, about; 600 if not given.")
+@click.option("--seed", type=int, help="tsel: seed of everything random.")
+@click.option("--jobs", type=click.IntRange(1, 256), help="tsel: child processes; 2 if not given.")
+@click.option("--families", help="tsel: only these families, with commas between.")
+@click.option("--json", "out", type=click.Path(path_type=Path), help="tsel: write all figures to this file too.")
+def bench(name: str, families: str | None, **options: Any) -> int:
+    """Measure one thing of this toolkit against something else, by turns: `help` or `tsel`."""
     from rich.console import Console
 
     from littledragon.pipelines.bench import bench as measure
 
-    measure(name, Console())
+    given = {key: value for key, value in options.items() if value is not None}
+    if families is not None:
+        given["families"] = tuple(word.strip() for word in families.split(",") if word.strip())
+    return measure(name, Console(width=None if sys.stdout.isatty() else 200), **given)
 
 
 @dragon.command()
