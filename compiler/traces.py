@@ -218,8 +218,11 @@ def _expanded(stepper: Stepper, mod: Any, target: Target, answer: dict[str, Any]
     except Refused:
         _replay(mod, stepper.loaded, prefix)  # an earlier gate may refuse it
         raise
-    kinds = [str(instruction.kind.name) for instruction in stepper.schedule.trace.insts]
-    answer |= {"trace": trace, **_counts(kinds), "emitted": answer["emitted"]}
+    try:
+        kinds = [instruction.kind for _, instruction in instructions(tsel.lift(trace))]
+    except tsel.TselError as error:
+        raise Refused("postprocessed", f"post-processing adds what is refused: {error}") from None
+    answer.update({"trace": trace, **_counts(kinds), "emitted": answer["emitted"]})
     return stepper.graph, prefix, _replay(mod, load(trace), trace)
 
 
@@ -245,7 +248,10 @@ def _record(scheduled: Any) -> str:
     """The canonical trace that a schedule holds."""
     import tvm
 
-    return tsel.canonical(str(tvm.ir.save_json(scheduled.trace.as_json())))
+    try:
+        return tsel.canonical(str(tvm.ir.save_json(scheduled.trace.as_json())))
+    except tsel.TselError as error:
+        raise Refused("encoded", f"what TVM records is no trace: {error}") from None
 
 
 def _postprocess(scheduled: Any, mod: Any, target: Target, postproc: Postproc) -> str:
