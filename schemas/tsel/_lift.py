@@ -139,10 +139,8 @@ class _Lifter:
     def _input(self, tag: str, value: Any, slot: Slot | None) -> Any:
         """An input that is no name."""
         if tag == "array":
-            values = [self._input(*leaf, None) for leaf in value]
+            values = [self._input(kind, inner, None) for kind, inner in value]
             return tuple(values) if slot is not None and slot.type == "blocks" else values
-        if tag == "dict":
-            return {"dict": {key: self._input(*leaf, None) for key, leaf in value}}
         if tag == "none":
             if slot is None:
                 return None
@@ -162,9 +160,9 @@ class _Lifter:
 
     def _attr(self, leaf: Leaf, primitive: Primitive, index: int) -> Any:
         tag, value = leaf
-        if tag == "IntImm:int32":
-            return value
         slot = primitive.attrs[index] if index < len(primitive.attrs) else None
+        if tag == "IntImm:int32" and slot is not None and not slot.plain:
+            return value
         if tag == "str":
             return self._map(value) if slot is not None and slot.type in _MAP_SLOTS else value
         return _values.spell(leaf, slot is not None and slot.plain)

@@ -179,7 +179,7 @@ def read(line: str, before: Instruction | None) -> Instruction:
     if form is None:
         raise illegal("kind", "", f"no schedule primitive is called {tokens[0][:40]}")
     inputs, attrs = [*form.inputs], [*form.attrs]
-    decision = _decision(form, tokens) if form.primitive.decision else None
+    decision: Any = _decision(form, tokens) if form.primitive.decision else None
     if form.named and "=" in tokens[-1]:
         _named(form, tokens, inputs, attrs)
     if len(tokens) == 1 and form.kind == "Split":

@@ -226,10 +226,10 @@ class _State:
 
     def _attr(self, slot: Slot, value: Any) -> Leaf:
         kind, given = slot.type, type(value)
-        if given is int and (
-            (kind == "int" and slot.low <= value <= slot.high) or (kind == "flag" and 0 <= value <= 1)
-        ):
+        if given is int and kind == "int" and not slot.plain and slot.low <= value <= slot.high:
             return ("IntImm:int32", value)
+        if given is int and kind == "flag" and 0 <= value <= 1:
+            return ("int" if slot.plain else "IntImm:int32", value)
         if given is str and kind == "str" and value.isascii() and slot.pattern and slot.pattern.fullmatch(value):
             return ("str", value)
         if given is bool and kind == "flag":
@@ -396,12 +396,11 @@ def _quoted(leaf: Leaf) -> Leaf:
 
 def _typed(slot: Slot, value: Any) -> Leaf:
     """The leaf of an integer, flag, string or list, checked against its slot."""
-    if slot.type == "ints" and type(value) is list and {*map(type, value)} == {int} and len(value) <= MAX_OUTPUTS:
-        if slot.low <= min(value) and max(value) <= slot.high:
-            return ("array", tuple([("int", item) for item in value]))
-    if slot.type == "floats" and type(value) is list and {*map(type, value)} == {float} and len(value) <= MAX_OUTPUTS:
-        if min(value) >= 0 and 0 < math.fsum(value) <= 1.001:
-            return ("array", tuple([("FloatImm:float32", item) for item in value]))
+    types = {*map(type, value)} if type(value) is list and len(value) <= MAX_OUTPUTS else set()
+    if slot.type == "ints" and types == {int} and slot.low <= min(value) and max(value) <= slot.high:
+        return ("array", tuple([("int", item) for item in value]))
+    if slot.type == "floats" and types == {float} and min(value) >= 0 and 0 < math.fsum(value) <= 1.001:
+        return ("array", tuple([("FloatImm:float32", item) for item in value]))
     leaf = _values.mean(value, slot.plain, "")
     tag, inner = leaf
     if slot.type in ("ints", "floats"):

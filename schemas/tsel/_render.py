@@ -1,6 +1,7 @@
 """A graph as text, in either notation, with the spans that weight it in training."""
 
 import re
+from dataclasses import replace
 from typing import Final, Literal
 
 from littledragon.schemas.graph import Encoded, Graph, Instruction, Span, SpanKind
@@ -89,7 +90,9 @@ def _payload(out: _Writer, graph: Graph, notation: Notation) -> None:
     for name, value in graph.maps.items():
         shown = _maps.rename(value, coordinates.__getitem__) if coordinates else value
         out.put(f'<map id="{_attribute(name)}">{_short.write_map(shown)}</map>\n')
-    own = summaries(graph) if any(edit.summary for edit in graph.edits) else {}
+    own: dict[str, str] = {}
+    if any(edit.summary for edit in graph.edits):
+        own = summaries(replace(graph, edits=tuple(replace(edit, summary="") for edit in graph.edits)))
     before: Instruction | None = None
     for edit in graph.edits:
         told = edit.kind == _short.kind(edit.instructions)

@@ -65,50 +65,51 @@ def _leaves(nodes: list[Any]) -> list[Leaf]:
     """The tree under each node. TVM writes the children of a node before it, so one pass is enough and no cycle
     can be; sizes are counted, since a few nodes that share each other can stand for a tree of any size."""
     leaves: list[Leaf] = []
+    holders: set[int] = set()
+    """Nodes that hold others."""
     extents: dict[int, tuple[int, int]] = {}
-    """Leaves and depth of the nodes that hold others."""
-    put = leaves.append
-    for node in nodes:
+    """Leaves and depth of the nodes that hold nodes that hold others."""
+    put, find = leaves.append, leaves.__getitem__
+    for here, node in enumerate(nodes):
         if type(node) is not dict or len(node) > 2 or "type" not in node:
-            raise malformed("node", f"node {len(leaves)}", "not a node with type and data")
+            raise malformed("node", f"node {here}", "not a node with type and data")
         kind, data = node["type"], node.get("data")
         if kind == "ffi.String" and type(data) is str and len(data) <= MAX_STRING and data.isascii():
             put(("str", data))
-        elif kind == "ffi.Array" and type(data) is list:
-            put(("array", tuple(_children(data, leaves, extents))))
-        elif kind == "ir.IntImm" and type(data) is dict:
-            put(_immediate(kind, data, leaves))
-        elif kind == "ffi.Map" and type(data) is list:
-            put(_dict(_children(data, leaves, extents), len(leaves)))
-        elif kind == "ir.FloatImm" and type(data) is dict:
+        elif kind in ("ffi.Array", "ffi.Map") and type(data) is list:
+            try:
+                children = tuple(map(find, data))
+                before = not data or min(data) >= 0
+            except (IndexError, TypeError):
+                before = False
+            if not before:
+                raise malformed("index", f"node {here}", "a reference to a node that is not before it")
+            if not holders.isdisjoint(data):
+                _measure(data, here, leaves, extents)
+            holders.add(here)
+            put(("array", children) if kind == "ffi.Array" else _dict(children, here))
+        elif kind in ("ir.IntImm", "ir.FloatImm") and type(data) is dict:
             put(_immediate(kind, data, leaves))
         else:
-            put(_plain(kind, data, f"node {len(leaves)}"))
+            put(_plain(kind, data, f"node {here}"))
     return leaves
 
 
-def _children(data: list[Any], leaves: list[Leaf], extents: dict[int, tuple[int, int]]) -> list[Leaf]:
-    """The trees of a node's children, which stand before it; notes how large the node is."""
-    here, size, depth = len(leaves), 1 + len(data), 1
-    try:
-        found = [leaves[i] for i in data]
-        before = not data or min(data) >= 0
-    except (IndexError, TypeError):
-        before = False
-    if not before:
-        raise malformed("index", f"node {here}", "a reference to a node that is not before it")
-    if not extents.keys().isdisjoint(data):
-        for i in data:
-            more, deep = extents.get(i, (0, 0))
+def _measure(data: list[int], here: int, leaves: list[Leaf], extents: dict[int, tuple[int, int]]) -> None:
+    """Notes how large a node is whose children hold others."""
+    size, depth = 1 + len(data), 1
+    for i in data:
+        tag, value = leaves[i]
+        if tag in ("array", "dict"):
+            more, deep = extents.get(i) or (1 + len(value), 1)
             size += more
             depth = max(depth, deep + 1)
     if size > MAX_LEAVES or depth > _MAX_DEPTH:
         raise malformed("size", f"node {here}", f"more than {MAX_LEAVES} leaves, or deeper than {_MAX_DEPTH}")
     extents[here] = (size, depth)
-    return found
 
 
-def _dict(parts: list[Leaf], here: int) -> Leaf:
+def _dict(parts: tuple[Leaf, ...], here: int) -> Leaf:
     names = [value for tag, value in parts[::2] if tag == "str"]
     if len(parts) % 2 or len(names) * 2 != len(parts) or len(set(names)) != len(names):
         raise malformed("node", f"node {here}", "a map has a value for each key, and keys that differ and are strings")
