@@ -39,8 +39,9 @@ from littledragon.schemas.tsel._maptext import text
 __all__ = ["REFERENCE", "check", "index_variables", "names", "read", "rename", "write"]
 
 _REMEMBERED: Final = 1024
-_MAX_REMEMBERED: Final = 1 << 14
-"""Characters of a text or value that is remembered, so that the memory is bounded."""
+_MAX_TEXT: Final = 1 << 14
+_MAX_VALUE: Final = 1 << 11
+"""Characters of a text, and of a value as JSON, that are remembered: a value's text may be 30 times as long."""
 
 
 def read(spelled: str, version: str, place: str) -> dict[str, Any]:
@@ -50,7 +51,7 @@ def read(spelled: str, version: str, place: str) -> dict[str, Any]:
         TselError: gate `wellformed`, rule `map`: not an index map, or not one that its value gives back exactly.
     """
     try:
-        value: dict[str, Any] = (_read if len(spelled) <= _MAX_REMEMBERED else _read.__wrapped__)(spelled, version)
+        value: dict[str, Any] = (_read if len(spelled) <= _MAX_TEXT else _read.__wrapped__)(spelled, version)
     except Refused as refused:
         raise illegal("map", place, str(refused)) from None
     return value
@@ -64,7 +65,7 @@ def check(value: Any, place: str) -> None:
     """
     key = _key(value, place)
     try:
-        (_check if len(key) <= _MAX_REMEMBERED else _check.__wrapped__)(key)
+        (_check if len(key) <= _MAX_VALUE else _check.__wrapped__)(key)
     except Refused as refused:
         raise illegal("map", place, str(refused)) from None
 
@@ -178,7 +179,7 @@ def _read(spelled: str, version: str) -> dict[str, Any]:
 
 
 def _text(key: str, version: str, indent: bool) -> str:
-    found: str = (_write if len(key) <= _MAX_REMEMBERED else _write.__wrapped__)(key, version, indent)
+    found: str = (_write if len(key) <= _MAX_VALUE else _write.__wrapped__)(key, version, indent)
     return found
 
 
