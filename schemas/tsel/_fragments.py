@@ -42,7 +42,7 @@ def write(
     _trim(fixed, primitive.attrs, _derived(primitive, attrs, decision))
     if fixed:
         parts["a"] = fixed
-    if primitive.outputs.endswith("*"):
+    if primitive.outputs.endswith("*") and instruction.outputs:
         parts["o"] = instruction.signature
     text = _json.write(parts)
     if decision is None:
@@ -60,34 +60,16 @@ def _paired(inputs: tuple[Any, ...], primitive: Primitive) -> list[tuple[Any, Sl
 
 def _refer(value: Any, slot: Slot, coordinates: Mapping[str, str], edit: str) -> Any:
     """A value with coordinates for names; a text that looks like coordinates is spelled out."""
-    if slot.type == "blocks":
+    if type(value) is tuple:
         return tuple([_refer(item, _BLOCK, coordinates, edit) for item in value])
     if type(value) is list and slot.type == "value":
-        return [_spell_out(item) for item in value]
+        return [_refer(item, slot, coordinates, edit) for item in value]
     if type(value) is not str or slot.type not in _NAMES:
         return value
     if NAME.fullmatch(value):
         where = coordinates[value]
         return where.removeprefix(edit) if where.startswith(f"{edit}.") else where
     return {"str": value} if COORDINATE.fullmatch(value) else value
-
-
-def _spell_out(value: Any) -> Any:
-    """A value in a list, where no text refers to anything."""
-    if type(value) is list:
-        return [_spell_out(item) for item in value]
-    return {"str": value} if type(value) is str and COORDINATE.fullmatch(value) else value
-
-
-def _take_in(value: Any) -> Any:
-    """What `_spell_out` spelled out."""
-    if type(value) is list:
-        return [_take_in(item) for item in value]
-    if type(value) is dict and list(value) == ["str"] and type(value["str"]) is str:
-        return value["str"] if COORDINATE.fullmatch(value["str"]) else value
-    if type(value) is str and COORDINATE.fullmatch(value):
-        raise illegal("reference", "", "a list holds no references")
-    return value
 
 
 def _derived(primitive: Primitive, attrs: tuple[Any, ...], decision: Any) -> dict[str, Any]:
@@ -149,10 +131,12 @@ def read(value: Any, before: Instruction | None, names: Mapping[str, str], edit:
 
 def _name(value: Any, slot: Slot, names: Mapping[str, str], edit: str) -> Any:
     """A value with names for coordinates."""
-    if type(value) is list and slot.type == "blocks":
+    if type(value) is list and (slot.type == "blocks" or slot.lists):
         return tuple([_name(item, _BLOCK, names, edit) for item in value])
-    if slot.type == "value" and type(value) in (list, dict):
-        return _take_in(value)
+    if slot.type == "value" and type(value) is list:
+        return [_name(item, slot, names, edit) for item in value]
+    if slot.type == "value" and type(value) is dict and list(value) == ["str"] and type(value["str"]) is str:
+        return value["str"] if COORDINATE.fullmatch(value["str"]) else value
     if type(value) is not str or slot.type not in _NAMES:
         return value
     if COORDINATE.fullmatch(value):

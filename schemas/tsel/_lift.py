@@ -140,7 +140,7 @@ class _Lifter:
         """An input that is no name."""
         if tag == "array":
             values = [self._input(kind, inner, None) for kind, inner in value]
-            return tuple(values) if slot is not None and slot.type == "blocks" else values
+            return tuple(values) if slot is not None and (slot.type == "blocks" or slot.lists) else values
         if tag == "none":
             if slot is None:
                 return None

@@ -96,7 +96,7 @@ def write(instruction: Instruction, before: Instruction | None) -> tuple[str, st
                 _put_many(parts, inputs[place.index :], slot)
             else:
                 value = inputs[place.index] if place.input else attrs[place.index]
-                parts.append(value if slot.type in _REFERENCES else _spell(slot, value))
+                parts.append(value if place.name and type(value) is str else _spell(slot, value))
     for name, place in form.named.items():
         value = inputs[place.index] if place.input else attrs[place.index]
         default = probabilities(attrs[0]) if name == "probs" else place.slot.default
@@ -152,6 +152,8 @@ def _spell(slot: Slot, value: Any) -> str:
         return _text(slot, value)
     if type(value) is dict and slot.type in ("map", "map?"):
         return str(value["map"])
+    if type(value) is tuple:
+        return f"[{','.join(value)}]"
     return _json.write(value)
 
 
@@ -195,7 +197,12 @@ def read(line: str, before: Instruction | None) -> Instruction:
             raise illegal("grammar", "", f"{entry.slot.name} is missing")
         else:
             token = tokens[at]
-            value = token if entry.name else _value(entry.slot, token)
+            if not entry.name:
+                value = _value(entry.slot, token)
+            elif token[0] == "[" and entry.slot.lists:
+                value = tuple(token.strip("[]").split(","))
+            else:
+                value = token
             if entry.input:
                 inputs[entry.index] = value
             else:

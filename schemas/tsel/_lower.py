@@ -30,6 +30,7 @@ _NAMED: Final = ("B", "L", "BL", "factor", "value")
 _IDS: Final = {"evidence": "e", "analyses": "a", "maps": "m", "edits": "t", "effects": "p"}
 _ENDS: Final = {"supports": ("e", "a"), "motivates": ("a", "t"), "predicts": ("t", "p")}
 _PLACED: Final = ("ComputeAt", "ReverseComputeAt")
+_DEEP: Final = 8
 _MANY: Final = 10_000
 _LONG: Final = 1 << 19
 """Leaves, and characters of maps, of graphs so large that the length of their traces must be looked at: a run of
@@ -115,6 +116,7 @@ def _wrong(rule: str, message: str) -> TselError:
     return illegal(rule, "", message)
 
 
+_BLOCK: Final = Slot("blocks", "B")
 _ANY: Final = -1
 _FACTORS: Final = -2
 _NOTHING: Final[tuple[Leaf, ...]] = ()
@@ -184,10 +186,10 @@ class _State:
     def _inputs(self, plan: _Plan, inputs: tuple[Any, ...]) -> list[Leaf]:
         slots, letters = plan.slots, plan.letters
         if len(inputs) != len(slots):
-            if not plan.many or len(inputs) < len(slots):
+            if not plan.many or len(inputs) < len(slots) - slots[-1].empty:
                 raise _wrong("arity", f"{len(slots)} inputs are expected")
-            more = len(inputs) - len(slots)
-            slots, letters = slots + slots[-1:] * more, letters + letters[-1:] * more
+            more = len(inputs) - len(slots) + 1
+            slots, letters = slots[:-1] + slots[-1:] * more, letters[:-1] + letters[-1:] * more
         leaves: list[Leaf] = []
         defined = self.defined
         for value, accepted, slot in zip(inputs, letters, slots, strict=True):
@@ -200,6 +202,8 @@ class _State:
         return leaves
 
     def _input(self, slot: Slot, value: Any) -> Leaf:
+        if slot.lists and isinstance(value, tuple) and value:
+            return ("array", tuple([self._reference(v, _BLOCK) for v in _list(slot, value)]))
         if slot.type in ("B", "L", "BL"):
             return self._reference(value, slot)
         if slot.type == "blocks":
@@ -214,15 +218,22 @@ class _State:
             if type(value) is str:
                 return self._reference(value, slot)
         elif slot.type == "value":
-            if isinstance(value, str) and NAME.fullmatch(value):
-                return self._reference(value, slot)
-            if isinstance(value, list) and _refers(value):
-                raise _wrong("reference", f"{slot.name}: a list holds no references")
             if type(value) is int and -(1 << 31) <= value < 1 << 31:
                 return ("IntImm:int32", value)
-            return _quoted(_values.mean(value, slot.plain, ""))
+            return self._given(slot, value, slot.plain, 0)
         leaf = _typed(slot, value)
-        return _quoted(leaf) if leaf[0] == "str" else leaf
+        return ("str", f'"{leaf[1]}"') if leaf[0] == "str" else leaf
+
+    def _given(self, slot: Slot, value: Any, plain: bool, depth: int) -> Leaf:
+        """An annotation's value. Texts among inputs carry quotes in a trace, also in lists, but not in maps."""
+        if type(value) is str and NAME.fullmatch(value):
+            return self._reference(value, slot)
+        if type(value) is list:
+            if depth > _DEEP:
+                raise _wrong("value", f"a value nested deeper than {_DEEP}")
+            return ("array", tuple([self._given(slot, item, True, depth + 1) for item in value]))
+        leaf = _values.mean(value, plain, "")
+        return ("str", f'"{leaf[1]}"') if leaf[0] == "str" else leaf
 
     def _attr(self, slot: Slot, value: Any) -> Leaf:
         kind, given = slot.type, type(value)
@@ -329,8 +340,10 @@ class _State:
             value = next(iter(value.values()))
         elif isinstance(value, str):
             value = self.numbers.get(value, value)
-        low, high = ANNOTATION_RANGES.get(key, (-(1 << 31), 1 << 31))
-        if value is None or (isinstance(value, (int, float)) and not low <= value <= high):
+        if value is None:
+            raise _wrong("value", f"{key} has no value")
+        low, high = ANNOTATION_RANGES.get(key, (value, value))
+        if isinstance(value, (int, float)) and not low <= value <= high:
             raise _wrong("range", f"{key} lies from {low} to {high}")
 
     def _boundary(self, _: tuple[Any, ...], __: tuple[Any, ...]) -> None:
@@ -380,20 +393,6 @@ def _list(slot: Slot, value: Any) -> list[Any]:
     return list(value)
 
 
-def _refers(value: Any) -> bool:
-    """Whether a string in a list looks like a reference; one that is meant as it stands is spelled out."""
-    if isinstance(value, list):
-        return any(_refers(item) for item in value)
-    return isinstance(value, str) and NAME.fullmatch(value) is not None
-
-
-def _quoted(leaf: Leaf) -> Leaf:
-    """Strings among inputs carry quotes in a trace; in maps they do not."""
-    if leaf[0] == "str":
-        return ("str", f'"{leaf[1]}"')
-    return ("array", tuple(_quoted(item) for item in leaf[1])) if leaf[0] == "array" else leaf
-
-
 def _typed(slot: Slot, value: Any) -> Leaf:
     """The leaf of an integer, flag, string or list, checked against its slot."""
     types = {*map(type, value)} if type(value) is list and len(value) <= MAX_OUTPUTS else set()
@@ -409,7 +408,7 @@ def _typed(slot: Slot, value: Any) -> Leaf:
             fits = all(t.startswith(("FloatImm:", "float")) and v >= 0 for t, v in inner)
             fits = fits and 0 < math.fsum(v for _, v in inner) <= 1.001
         else:
-            fits = bool(inner) and all(_integer(t) and slot.low <= v <= slot.high for t, v in inner)
+            fits = bool(inner or slot.empty) and all(_integer(t) and slot.low <= v <= slot.high for t, v in inner)
     elif slot.type == "str":
         fits = tag == "str" and (slot.pattern is None or slot.pattern.fullmatch(inner) is not None)
     elif slot.type == "flag":

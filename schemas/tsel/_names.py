@@ -26,9 +26,13 @@ def word(name: Any, otherwise: str = "a block") -> str:
     return name if isinstance(name, str) and _WORD.fullmatch(name) else otherwise
 
 
+_SCOPES: Final = {"shared.dyn": "shared", "warp": "lane", **{scope: scope for scope in ("global", "shared", "local")}}
+"""What lanes share TVM calls warp memory, which has nothing to do with how loops run."""
+
+
 def memory(scope: Any) -> str:
-    """A storage scope in a word: `shared`. Lanes share what TVM calls warp memory."""
-    return {"shared.dyn": "shared", "warp": "lane"}.get(scope, "") or word(scope, "other")
+    """A storage scope in a word: `shared`, `wmma.matrix_a`."""
+    return _SCOPES.get(scope) or (word(scope, "other") if "." in scope else "other")
 
 
 def nth(index: int) -> str:

@@ -250,9 +250,9 @@ def _annotate(teller: Telling, step: Instruction) -> None:
             teller.say(f"mark {{}} {how} {word(value, 'an intrinsic')}", name)
     elif key == "meta_schedule.random_compute_producer":
         teller.say("have places drawn for what {} [reads|read]", name)
-    elif key.startswith("software_pipeline_") and target in teller.fused:
+    elif key.startswith("software_pipeline_") and not off and target in teller.fused:
         teller.fused[target][0].pattern = "fuse and pipeline {}"
-    elif key.startswith("software_pipeline_"):
+    elif key.startswith("software_pipeline_") and not off:
         if not teller.follow(names.owner(target), "pipelined"):
             teller.say("pipeline {}", name)
     elif key.startswith("double_buffer") and not off:
@@ -261,9 +261,10 @@ def _annotate(teller: Telling, step: Instruction) -> None:
     elif key == "pragma_auto_unroll_max_step":
         outermost = names.inside(target) in ("the first loop", "the joined loop" if teller.after else "")
         where = names.of(names.owner(target)) if outermost else name
-        teller.say("do not unroll inside {}" if off else "unroll inside {}", where)
+        teller.say("do not unroll inside {}" if off else "unroll inside {}", where, weak=off and teller.after)
     elif key == "meta_schedule.tiling_structure" and not off:
-        teller.say(f"mark {{}} with the tiling structure {word(value, 'given')}", name)
+        structure = f" {value}" if set(str(value)) <= set("SR") else ""
+        teller.say(f"mark {{}} with the tiling structure{structure}", name)
     else:
         teller.say(f"mark {{}} with {word(key, 'a note')}", name, weak=key.startswith(_MINOR))
 
