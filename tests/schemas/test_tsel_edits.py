@@ -18,6 +18,7 @@ from littledragon.schemas import tsel
 from littledragon.schemas.graph import Edit, Graph, Instruction
 from littledragon.schemas.tsel._cut import MAX_EDIT, cut
 from littledragon.schemas.tsel._primitives import PRIMITIVES
+from littledragon.schemas.tsel._summaries import _SILENT, _TELLS
 from littledragon.validators import _claims, _prose
 
 ROOT = Path(__file__).parents[2]
@@ -250,6 +251,28 @@ def test_derived_summaries_pass_the_verifiers_words(lifted: list[tuple[str, Grap
             assert not re.search(r"(?<![\w.])\d+(?![\w.])", re.sub(r"\d+( \* \d+)* = \d+", "", text)), text
             counted += count
     assert counted > 500
+
+
+def test_every_kind_is_told_or_only_looks_something_up() -> None:
+    assert set(_TELLS) | _SILENT == set(PRIMITIVES)
+    assert not set(_TELLS) & _SILENT
+
+
+def test_post_processing_claims_no_more_than_it_does() -> None:
+    graph = edits(
+        I("EnterPostproc"),
+        I("GetSBlock", (), ("root", "main"), "b0"),
+        I("GetChildBlocks", ("b0",), (), "b1 b2"),
+        I("GetLoops", ("b1",), (), "l3"),
+        I("Annotate", ("l3", 0), ("pragma_auto_unroll_max_step",)),
+        I("GetLoops", ("b2",), (), "l4"),
+        I("Annotate", ("l4", 64), ("pragma_auto_unroll_max_step",)),
+        I("Annotate", ("l4", 0), ("software_pipeline_stage",)),
+    )
+    assert [text for _, text in told(graph)] == [
+        "Enter post-processing; unroll inside the second block in root; mark the first loop of the second block in"
+        " root with software_pipeline_stage."
+    ]
 
 
 HOSTILE = st.one_of(
