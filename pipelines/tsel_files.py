@@ -7,7 +7,6 @@ from littledragon.compiler import children
 from littledragon.pipelines.errors import UserError
 from littledragon.pipelines.files import read_regular, require_unicode
 from littledragon.schemas import tsel
-from littledragon.schemas.graph import Decoded
 
 APPLY_DEADLINE_S = 120.0
 """For the start of a child, TVM's import and the replay."""
@@ -58,7 +57,7 @@ def apply(path: Path, workload_module_json: str, target: dict[str, Any]) -> dict
     return answer
 
 
-def _decode(path: Path) -> Decoded:
+def _decode(path: Path) -> tsel.Decoded:
     try:
         return tsel.decode(_read(path))
     except tsel.TselError as error:

@@ -6,6 +6,7 @@
     decode(text)            -> Decoded    the graph of a text, all rules checked, and its trace
     convert(text, notation) -> str        the same graph in the other notation
     summaries(graph)        -> dict       one line for each edit
+    diagnose(text)          -> Diagnosis  how far any text comes, for partial credit
     canonical(trace)        -> str        equal trees give equal text
 
 A trace is `tvm.ir.save_json(trace.as_json())`. Nothing here imports TVM. Every input that is refused raises
@@ -16,7 +17,8 @@ import functools
 from dataclasses import dataclass
 
 from littledragon.schemas.graph import Encoded, Graph, Instruction
-from littledragon.schemas.tsel import _lift, _line, _lower, _parse, _render, _tree
+from littledragon.schemas.tsel import _lift, _line, _lower, _parse, _render, _tree, _xml
+from littledragon.schemas.tsel._diagnose import Diagnosis, diagnose
 from littledragon.schemas.tsel._error import MAX_TEXT, MAX_TRACE, TselError
 from littledragon.schemas.tsel._lower import RULES, TVM
 from littledragon.schemas.tsel._render import NOTATIONS, VERSION, Notation
@@ -29,11 +31,13 @@ __all__ = [
     "TVM",
     "VERSION",
     "Decoded",
+    "Diagnosis",
     "Notation",
     "TselError",
     "canonical",
     "convert",
     "decode",
+    "diagnose",
     "encode",
     "instruction_line",
     "kinds",
@@ -135,7 +139,7 @@ def decode(text: str | bytes) -> Decoded:
     Raises:
         TselError: gate `parsed` or `wellformed`; nothing else, whatever the text.
     """
-    graph = _parse.parse(text)
+    graph = _parse.parse(_xml.read(text))
     return Decoded(graph, _lower.lower(graph))
 
 

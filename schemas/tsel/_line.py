@@ -166,6 +166,14 @@ def _text(slot: Slot, value: str) -> str:
     return f"{_SHORT}{value[len(_LONG) :]}" if value.startswith(_LONG) else value
 
 
+def kind(line: str) -> str | None:
+    """The kind of primitive that a line names, whatever else is wrong with it."""
+    tokens = line.split(maxsplit=3)
+    word = tokens[2] if len(tokens) > 2 and tokens[1] == "=" else tokens[0] if tokens else ""
+    form = _WORDS.get(word)
+    return form.kind if form else None
+
+
 def read(line: str, before: Instruction | None) -> Instruction:
     """The instruction of a line; its names are checked elsewhere. `before` is the instruction before it.
 

@@ -1,73 +1,57 @@
-"""A label's text, read into a graph. The text is hostile: it comes from a model or from a file of strangers.
+"""The nodes of a text, read into a graph. The rules of the language are not checked here but in `_lower`."""
 
-Refused before anything is built: more than the size limit, a document type, an entity, a processing instruction,
-a comment, a CDATA section, nesting deeper than the format has, a node or an attribute that it does not know.
-"""
-
-from typing import Any, Final
-from xml.parsers import expat
+from typing import Any
 
 from littledragon.schemas.graph import Analysis, Edge, Edit, Effect, Evidence, Graph, Instruction, Postproc
 from littledragon.schemas.tsel import _fragments, _json, _line, _maps, _short
-from littledragon.schemas.tsel._error import MAX_INSTRUCTIONS, MAX_LEAVES, MAX_TEXT, TselError, illegal, malformed
+from littledragon.schemas.tsel._error import MAX_INSTRUCTIONS, MAX_LEAVES, TselError, illegal, malformed
 from littledragon.schemas.tsel._lower import TVM
 from littledragon.schemas.tsel._render import NOTATIONS, VERSION
-
-_ATTRIBUTES: Final = {
-    "graph": {"version", "notation", "tvm"},
-    "evidence": {"id", "cite"},
-    "analysis": {"id"},
-    "map": {"id"},
-    "trace_sequence": {"id", "kind"},
-    "summary": set(),
-    "postproc": {"rules", "version"},
-    "effect": {"id"},
-    "supports": {"from", "to"},
-    "motivates": {"from", "to"},
-    "predicts": {"from", "to"},
-}
-_OPTIONAL: Final = {"trace_sequence": {"kind"}}
-_PARENT: Final = {"graph": "", "summary": "trace_sequence"}
-"""What a node stands in; all others stand in the graph."""
-_EMPTY: Final = ("supports", "motivates", "predicts", "postproc")
+from littledragon.schemas.tsel._xml import Document, Node
 
 
-def parse(text: str | bytes) -> Graph:
-    """The graph that a text spells. Its rules are not checked here but in `_lower`.
+def parse(document: Document) -> Graph:
+    """The graph that the nodes of a text spell.
 
     Raises:
-        TselError: gate `parsed` where the text is not such a graph; gate `wellformed`, rule `grammar`, `json` or
-            `version`, where a node's content is not what it must be.
+        TselError: gate `wellformed`, where a node's content is not what it must be; gate `parsed`: two `<postproc>`.
     """
-    if isinstance(text, str):
-        if not _json.sound(text):
-            raise malformed("encoding", "text", "not UTF-8")
-        text = text.encode()
-    if not isinstance(text, bytes):
-        raise malformed("type", "text", "a text is expected")
-    if len(text) > MAX_TEXT:
-        raise malformed("size", "text", f"longer than {MAX_TEXT} bytes")
-    try:
-        text.decode()
-    except UnicodeDecodeError:
-        raise malformed("encoding", "text", "not UTF-8") from None
-    reader = _Reader()
-    reader.read(text)
-    return reader.graph()
+    notation = _head(document.attributes)
+    reader = _Reader(notation)
+    for node in document.nodes:
+        reader.add(node)
+    maps = reader.maps
+    if notation == "json":
+        maps = {name: _maps.rename(value, reader.coordinate) for name, value in maps.items()}
+    return Graph(
+        edits=tuple(reader.edits),
+        maps=maps,
+        evidence=tuple(reader.evidence),
+        analyses=tuple(reader.analyses),
+        effects=tuple(reader.effects),
+        edges=tuple(reader.edges),
+        postproc=reader.postproc,
+        tvm=document.attributes["tvm"],
+    )
+
+
+def _head(attributes: dict[str, str]) -> str:
+    """The notation of a text of this version and this TVM."""
+    version, tvm, notation = attributes["version"], attributes["tvm"], attributes["notation"]
+    if version != VERSION:
+        raise illegal("version", "graph", f"version is {version[:20]}, expected {VERSION}: encode the trace anew")
+    if tvm != TVM:
+        raise illegal("version", "graph", f"tvm is {tvm[:20]}, expected {TVM}: encode the trace anew with that TVM")
+    if notation not in NOTATIONS:
+        raise illegal("version", "graph", f"notation is {notation[:20]}, expected {' or '.join(NOTATIONS)}")
+    return notation
 
 
 class _Reader:
-    def __init__(self) -> None:
-        self.parser = expat.ParserCreate("utf-8")
-        self.path: list[str] = []
-        self.attributes: dict[str, str] = {}
-        """Of the node that is open and stands in the graph."""
-        self.text: list[str] = []
-        self.summary: str | None = None
-        self.line = 1
-        self.tvm = ""
-        self.notation = ""
-        self.postproc: Postproc | None = None
+    """What the nodes so far have given."""
+
+    def __init__(self, notation: str) -> None:
+        self.notation = notation
         self.before: Instruction | None = None
         self.names: dict[str, str] = {}
         """Of all outputs so far, by coordinates; only `json` needs them."""
@@ -78,80 +62,59 @@ class _Reader:
         self.edits: list[Edit] = []
         self.effects: list[Effect] = []
         self.edges: list[Edge] = []
+        self.postproc: Postproc | None = None
 
-    def read(self, text: bytes) -> None:
-        parser = self.parser
-        parser.buffer_text = True
-        parser.StartElementHandler = self.start
-        parser.EndElementHandler = self.end
-        parser.CharacterDataHandler = self.text.append
-        parser.XmlDeclHandler = self.refuse
-        parser.StartDoctypeDeclHandler = self.refuse
-        parser.EntityDeclHandler = self.refuse
-        parser.ProcessingInstructionHandler = self.refuse
-        parser.CommentHandler = self.refuse
-        parser.StartCdataSectionHandler = self.refuse
-        try:
-            parser.Parse(text, True)
-        except expat.ExpatError as error:
-            raise malformed("xml", f"line {error.lineno}", expat.ErrorString(error.code)) from None
-
-    def graph(self) -> Graph:
-        maps = self.maps
-        if self.notation == "json":
-            maps = {name: _maps.rename(value, self.coordinate) for name, value in maps.items()}
-        return Graph(
-            edits=tuple(self.edits),
-            maps=maps,
-            postproc=self.postproc,
-            evidence=tuple(self.evidence),
-            analyses=tuple(self.analyses),
-            effects=tuple(self.effects),
-            edges=tuple(self.edges),
-            tvm=self.tvm,
-        )
-
-    @property
-    def place(self) -> str:
-        return f"line {self.parser.CurrentLineNumber}"
-
-    def refuse(self, *_: Any) -> None:
-        message = "declarations, document types, entities, instructions, comments and CDATA are refused"
-        raise malformed("xml", self.place, message)
-
-    def start(self, name: str, attributes: dict[str, str]) -> None:
-        parent = self.path[-1] if self.path else ""
-        if name not in _ATTRIBUTES or parent != _PARENT.get(name, "graph"):
-            raise malformed("node", self.place, f"<{name[:40]}> may not stand here")
-        if (
-            attributes.keys() != _ATTRIBUTES[name]
-            and attributes.keys() | _OPTIONAL.get(name, set()) != _ATTRIBUTES[name]
-        ):
-            raise malformed("attribute", self.place, f"<{name}> has the attributes {sorted(_ATTRIBUTES[name])}")
-        if name == "graph":
-            self.head(attributes)
-        elif name == "summary":
-            if self.summary is not None:
-                raise malformed("node", self.place, "a second <summary>")
-            self.blank()
+    def add(self, node: Node) -> None:
+        at, text = node.attributes, node.text
+        if node.tag == "trace_sequence":
+            self.edits.append(self.edit(node))
+        elif node.tag == "map":
+            if at["id"] in self.maps:
+                raise illegal("id", f"line {node.line}", f"map {at['id'][:40]} stands twice")
+            self.maps[at["id"]] = _short.read_map(text, f"line {node.line}, {at['id'][:40]}")
+        elif node.tag == "evidence":
+            self.evidence.append(Evidence(at["id"], at["cite"], text))
+        elif node.tag == "analysis":
+            self.analyses.append(Analysis(at["id"], text))
+        elif node.tag == "effect":
+            self.effects.append(Effect(at["id"], text))
+        elif node.tag == "postproc":
+            if self.postproc is not None:
+                raise malformed("node", f"line {node.line}", "a second <postproc>")
+            self.postproc = Postproc(at["rules"], _version(at["version"], node.line))
         else:
-            self.blank()
-            self.attributes, self.line = attributes, self.parser.CurrentLineNumber
-        self.path.append(name)
+            self.edges.append(Edge(node.tag, at["from"], at["to"]))  # type: ignore[arg-type]
 
-    def head(self, attributes: dict[str, str]) -> None:
-        if attributes["version"] != VERSION:
-            message = (
-                f"version {attributes['version'][:20]} is not {VERSION}: convert it with the littledragon that wrote it"
-            )
-            raise illegal("version", self.place, message)
-        if attributes["tvm"] != TVM:
-            raise illegal(
-                "version", self.place, f"tvm is {attributes['tvm'][:20]}, expected {TVM}: encode the trace anew"
-            )
-        if attributes["notation"] not in NOTATIONS:
-            raise illegal("version", self.place, f"notation is one of {', '.join(NOTATIONS)}")
-        self.tvm, self.notation = attributes["tvm"], attributes["notation"]
+    def edit(self, node: Node) -> Edit:
+        name = node.attributes["id"]
+        instructions: list[Instruction] = []
+        for offset, line in enumerate(node.text.split("\n")):
+            if not line or line.isspace():
+                continue
+            try:
+                instruction = self.instruction(line, name, len(instructions))
+            except TselError as error:
+                place = f"line {node.line + offset}, {name[:40]}.{len(instructions)}"
+                raise illegal(error.rule, place, error.message) from None
+            instructions.append(instruction)
+            self.before = instruction
+            self.count += 1
+            self.leaves += len(instruction.inputs) + len(instruction.outputs)
+            if self.count > MAX_INSTRUCTIONS or self.leaves > MAX_LEAVES:
+                message = f"more than {MAX_INSTRUCTIONS} instructions, or {MAX_LEAVES} inputs and outputs"
+                raise illegal("size", f"line {node.line + offset}", message)
+        kind = node.attributes["kind"] if "kind" in node.attributes else _short.kind(instructions)
+        return Edit(name, kind, node.summary, tuple(instructions))
+
+    def instruction(self, line: str, edit: str, step: int) -> Instruction:
+        if self.notation == "line":
+            return _line.read(line, self.before)
+        value = _json.read(line, "", "wellformed")
+        instruction = _fragments.read(value, self.before, self.names, edit, self.made)
+        for output, name in enumerate(instruction.outputs):
+            self.names[f"{edit}.{step}.{output}"] = name
+        self.made += len(instruction.outputs)
+        return instruction
 
     def coordinate(self, reference: str) -> str:
         """The name that a map's coordinates stand for."""
@@ -160,80 +123,8 @@ class _Reader:
             raise illegal("map", "graph", f"a map refers to {reference[:40]}, which no edit makes")
         return name
 
-    def blank(self) -> None:
-        """Between nodes stands white space only."""
-        if "".join(self.text).strip(" \t\r\n"):
-            raise malformed("text", self.place, "text outside a node")
-        self.text.clear()
 
-    def end(self, name: str) -> None:
-        self.path.pop()
-        if name == "graph":
-            self.blank()
-            return
-        text = "".join(self.text)
-        self.text.clear()
-        if name == "summary":
-            self.summary, self.line = text, self.parser.CurrentLineNumber
-            return
-        at = self.attributes
-        if name == "evidence":
-            self.evidence.append(Evidence(at["id"], at["cite"], text))
-        elif name == "analysis":
-            self.analyses.append(Analysis(at["id"], text))
-        elif name == "effect":
-            self.effects.append(Effect(at["id"], text))
-        elif name == "map":
-            if at["id"] in self.maps:
-                raise illegal("id", self.place, f"map {at['id'][:40]} stands twice")
-            self.maps[at["id"]] = _short.read_map(text, f"{self.place}, {at['id'][:40]}")
-        elif name == "trace_sequence":
-            self.edit(at, text)
-        else:
-            if text.strip():
-                raise malformed("text", self.place, f"<{name}> is empty")
-            if name == "postproc":
-                self.rules(at)
-            else:
-                self.edges.append(Edge(name, at["from"], at["to"]))  # type: ignore[arg-type]
-
-    def rules(self, at: dict[str, str]) -> None:
-        if self.postproc is not None:
-            raise malformed("node", self.place, "a second <postproc>")
-        version = at["version"]
-        if not version.isascii() or not version.isdigit() or len(version) > 6 or str(int(version)) != version:
-            raise illegal("rules", self.place, "the version of a rule set is a number")
-        self.postproc = Postproc(at["rules"], int(version))
-
-    def edit(self, at: dict[str, str], text: str) -> None:
-        instructions: list[Instruction] = []
-        name = at["id"][:40]
-        for offset, line in enumerate(text.split("\n")):
-            if not line or line.isspace():
-                continue
-            try:
-                if self.notation == "line":
-                    instruction = _line.read(line, self.before)
-                else:
-                    instruction = self.fragment(line, name, len(instructions))
-            except TselError as error:
-                place = f"line {self.line + offset}, {name}.{len(instructions)}"
-                raise illegal(error.rule, place, error.message) from None
-            instructions.append(instruction)
-            self.before = instruction
-            self.count += 1
-            self.leaves += len(instruction.inputs) + len(instruction.outputs)
-            if self.count > MAX_INSTRUCTIONS or self.leaves > MAX_LEAVES:
-                message = f"more than {MAX_INSTRUCTIONS} instructions, or {MAX_LEAVES} inputs and outputs"
-                raise illegal("size", self.place, message)
-        kind = at.get("kind") or _short.kind(instructions)
-        self.edits.append(Edit(at["id"], kind, self.summary or "", tuple(instructions)))
-        self.summary = None
-
-    def fragment(self, line: str, edit: str, step: int) -> Instruction:
-        value = _json.read(line, "", "wellformed")
-        instruction = _fragments.read(value, self.before, self.names, edit, self.made)
-        for output, name in enumerate(instruction.outputs):
-            self.names[f"{edit}.{step}.{output}"] = name
-        self.made += len(instruction.outputs)
-        return instruction
+def _version(text: str, line: int) -> int:
+    if not text.isascii() or not text.isdigit() or len(text) > 6 or str(int(text)) != text:
+        raise illegal("rules", f"line {line}", "the version of a rule set is a number")
+    return int(text)
