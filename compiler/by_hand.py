@@ -105,7 +105,8 @@ def _padded(s: Any, chance: random.Random) -> None:
 def _partitioned(s: Any, chance: random.Random) -> None:
     c = s.get_sblock("C")
     i, j, _ = s.get_loops(c)
-    s.split(i, s.sample_partitioned_tile(i, 3, 1, 2))
+    divisor = next(d for d in (2, 3, 11, 13, 17, 19, 23, 1) if int(s.get(i).extent) % d == 0)
+    s.split(i, s.sample_partitioned_tile(i, 3, 1, divisor))
     s.loop_partition(j, [chance.choice((3, 8)), None])
 
 

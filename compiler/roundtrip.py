@@ -48,9 +48,9 @@ def measure(family: str, block: str, variant: int, rules: str, seed: int, count:
 def recorded(module: str, traces: list[str], rules: str, keep: int) -> Row:
     """The same for recorded traces: the original module is what TVM builds of the original trace."""
     import tvm
-    import tvm.s_tir.tensor_intrin
     from tvm.s_tir import Schedule, Trace
 
+    _import_intrinsics(traces)
     start = tvm.ir.load_json(module)
     kinds: Counter[str] = Counter()
     refused: Counter[str] = Counter()
@@ -68,6 +68,12 @@ def recorded(module: str, traces: list[str], rules: str, keep: int) -> Row:
         if not rows[-1]["failures"]:
             kept.append({"trace": trace, "module": module})
     return {"traces": rows, "kinds": dict(kinds), "refused": dict(refused), "kept": kept[:keep]}
+
+
+def _import_intrinsics(traces: list[str]) -> None:
+    """Tensor intrinsics, 9 s, where a trace names one."""
+    if any('"Tensorize"' in trace for trace in traces):
+        import tvm.s_tir.tensor_intrin  # noqa: F401
 
 
 def _check(start: Any, module: str, shot: Shot, rules: str) -> Row:
@@ -202,8 +208,8 @@ def speed(kept: list[dict[str, str]], turns: int) -> dict[str, list[float]]:
         turn of each is one of a process that has not seen the traces.
     """
     import tvm
-    import tvm.s_tir.tensor_intrin
 
+    _import_intrinsics([item["trace"] for item in kept])
     starts = [tvm.ir.load_json(item["module"]) for item in kept]
     texts = [item["trace"] for item in kept]
     works: dict[str, Callable[[], None]] = {

@@ -6,6 +6,8 @@ from typing import Any, Final
 from rich.console import Console
 from rich.table import Table
 
+from littledragon.compiler.corpus import BY_HAND
+
 SIZES: Final[dict[str, tuple[float | None, float | None]]] = {
     "line derived": (0.40, 0.50),
     "line": (0.55, 0.65),
@@ -15,6 +17,9 @@ SIZES: Final[dict[str, tuple[float | None, float | None]]] = {
 """Targets of text length over printed Python: in characters, in tokens."""
 SPEEDS: Final = {"cuda-tensorcore": 200, "cuda": 800, "llvm": 1000}
 """Targets of round trips a second, by rule set."""
+
+NAMED: Final = 20
+"""Workloads that are named, at most, where children died."""
 
 
 def show(console: Console, figures: dict[str, Any]) -> None:
@@ -30,10 +35,11 @@ def show(console: Console, figures: dict[str, Any]) -> None:
             console.print(_counted(title, head, counts))
     console.print(_sizes(figures["sizes"]))
     console.print(_speeds(figures["speed"]))
-    for words in figures["lost"]:
-        console.print(f"lost: {words}", markup=False, soft_wrap=True)
-    for words in figures["broken"]:
-        console.print(f"broken: {words}", markup=False, soft_wrap=True)
+    for name in ("lost", "broken"):
+        for words in figures[name][:NAMED]:
+            console.print(f"{name}: {words}", markup=False, soft_wrap=True)
+        if figures[name][NAMED:]:
+            console.print(f"{name}: {len(figures[name]) - NAMED} more")
     console.print(_verdict(figures), markup=False, soft_wrap=True)
 
 
@@ -95,7 +101,9 @@ def _sizes(rows: list[dict[str, Any]]) -> Table:
     title = "Text over TVM's printed Python: medians of post-processed traces (* misses its target)"
     table = _table(title, "family", "rules", "traces", *heads)
     for row in rows:
-        cells = [_ratio(row[text][i], SIZES[text][i]) for text in SIZES for i in (0, 1)]
+        # Targets are for what search finds: a few steps by hand are mostly the text's frame.
+        bound = SIZES if row["family"] != BY_HAND else dict.fromkeys(SIZES, (None, None))
+        cells = [_ratio(row[text][i], bound[text][i]) for text in SIZES for i in (0, 1)]
         table.add_row(row["family"], row["rules"], str(row["traces"]), *cells)
     table.add_section()
     targets = [target for pair in SIZES.values() for target in pair]

@@ -30,7 +30,7 @@ SEED: Final = 20251
 JOBS: Final = 2
 PROBE: Final = "H200 probe"
 TURNS: Final = 7
-TIMED: Final = 36
+TIMED: Final = 30
 """Traces of each rule set that are timed, at most."""
 _MOST: Final = 12
 """Members of one workload, at most: so that a large run sees many extents."""
@@ -104,8 +104,11 @@ def measure(
         families: only these families (`by hand` and `H200 probe` are two); all where it is empty.
 
     Raises:
-        UserError: the file of recorded traces cannot be read, or `out` not be written.
+        UserError: there is no such family, the recorded traces cannot be read, or `out` cannot be written.
     """
+    known = (*dict.fromkeys(family for family, _ in corpus.cells()), PROBE)
+    if unknown := [family for family in families if family not in known]:
+        raise UserError(f"unknown family '{unknown[0]}': choose of {', '.join(known)}")
     made = [Cell(family, rules) for family, rules in corpus.cells() if not families or family in families]
     recorded, units = _recorded() if not families or PROBE in families else ([], [])
     with Progress("bench tsel") as progress, _Children(jobs) as workers:
@@ -226,23 +229,25 @@ class _Children:
 
 
 def _speed(cells: list[Cell]) -> dict[str, Any]:
-    """Rates by rule set, each in a process of its own with nothing beside it."""
-    found = {}
-    for rules in dict.fromkeys(cell.rules for cell in cells):
-        for recorded in (False, True):
+    """Rates by rule set, one after the other in one process, with nothing beside it."""
+    found: dict[str, Any] = {}
+    child = children.Child()
+    try:
+        for recorded, rules in itertools.product((False, True), dict.fromkeys(cell.rules for cell in cells)):
             per_cell = [cell.kept for cell in cells if cell.rules == rules and (cell.family == PROBE) == recorded]
             # By turns over the families, so that a few traces stand for all of them.
             kept = [k[i] for i in range(max(map(len, per_cell), default=0)) for k in per_cell if i < len(k)][:TIMED]
             if not kept:
                 continue
             name = f"{PROBE}, {rules}" if recorded else rules
+            found[name] = {"traces": len(kept)}
             try:
-                rates = children.once(
-                    "littledragon.compiler.roundtrip:speed", deadline_s=_UNIT_S, kept=kept, turns=TURNS
-                )
-                found[name] = {"traces": len(kept), **rates}
+                rates = child.call("littledragon.compiler.roundtrip:speed", deadline_s=_UNIT_S, kept=kept, turns=TURNS)
+                found[name] |= rates
             except children.ChildError as error:
-                found[name] = {"traces": len(kept), "error": str(error)}
+                found[name] |= {"error": str(error)}
+    finally:
+        child.close()
     return found
 
 
