@@ -44,8 +44,10 @@ _KNOWN: Final = _LEAVES | _SYMBOLS.keys() | FIELDS.keys() | {"ir.IntImm", "ir.Fl
 CALLS: Final = frozenset(
     (
         *("if_then_else", "likely", "shift_left", "shift_right", "bitwise_and", "bitwise_or", "bitwise_xor"),
-        *("bitwise_not", "ceil", "exp", "exp2", "fabs", "floor", "log", "log2", "nearbyint", "popcount"),
-        *("pow", "round", "rsqrt", "sigmoid", "sqrt", "tanh", "trunc"),
+        *("bitwise_not", "clz", "popcount", "ceil", "fabs", "floor", "fmod", "nearbyint", "round", "trunc"),
+        *("copysign", "isfinite", "isinf", "isnan", "ldexp", "nextafter", "exp", "exp10", "exp2", "log", "log10"),
+        *("log1p", "log2", "pow", "rsqrt", "sqrt", "hypot", "erf", "sigmoid", "tanh", "acos", "acosh", "asin"),
+        *("asinh", "atan", "atan2", "atanh", "cos", "cosh", "sin", "sinh", "tan"),
     )
 )
 """The intrinsics that a map may call: pure arithmetic. Others call foreign code or touch memory."""

@@ -7,10 +7,11 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
+from littledragon.schemas import tsel
 from littledragon.schemas.tsel import TVM, TselError, _maps
 from littledragon.schemas.tsel._mapnodes import CALLS
 from littledragon.schemas.tsel._primitives import NEEDED, PRIMITIVES, Primitive, Slot
@@ -137,6 +138,16 @@ def test_golden_traces_have_every_kind_and_fit_the_table() -> None:
                 assert value[1] < len(slot.words)
     assert seen == set(PRIMITIVES)
     assert ("SamplePerfectTile", "max_innermost_factor") in defaults
+
+
+@pytest.mark.parametrize("notation", tsel.NOTATIONS)
+def test_golden_traces_come_back(notation: Literal["line", "json"]) -> None:
+    for line in (GOLDEN / "primitives.jsonl").read_text(encoding="utf-8").splitlines():
+        trace = json.loads(line)
+        encoded = tsel.encode(trace, notation)
+        decoded = tsel.decode(encoded.text)
+        assert decoded.trace == tsel.canonical(trace)
+        assert tsel.render(decoded.graph, notation) == encoded
 
 
 def test_golden_traces_are_what_this_tvm_records() -> None:
