@@ -120,9 +120,12 @@ def read(value: Any, before: Instruction | None, names: Mapping[str, str], edit:
     _fill(inputs, slots, {})
     attrs = list(value.get("a", ()))
     _fill(attrs, primitive.attrs, _derived(primitive, tuple(attrs), decision))
-    signature = value.get("o")
-    if signature is None:
-        signature = _signature(primitive, inputs, attrs)
+    signature = value.get("o", "")
+    if not primitive.outputs.endswith("*"):
+        told = _signature(primitive, inputs, attrs)
+        if signature not in ("", told):
+            raise illegal("outputs", "", f"the output signature is {told or 'left out'}")
+        signature = told
     if not set(signature) <= set(_LETTERS):
         raise illegal("grammar", "", "an output signature is of the letters B, L and E")
     outputs = tuple([f"{_LETTERS[letter]}{first + i}" for i, letter in enumerate(signature)])
@@ -161,8 +164,9 @@ def _fill(values: list[Any], slots: tuple[Slot, ...], derived: dict[str, Any]) -
 
 
 def _signature(primitive: Primitive, inputs: list[Any], attrs: list[Any]) -> str:
+    """The signature of a kind whose outputs follow from its inputs and attributes."""
     letters = primitive.outputs
     if letters.endswith("="):
         count = attrs[0] if letters[0] == "E" and attrs else len(inputs) - 1
         return letters[0] * (count if type(count) is int and 0 <= count <= MAX_OUTPUTS else 0)
-    return letters.removesuffix("*") if not letters.endswith("*") else ""
+    return letters

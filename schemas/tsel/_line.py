@@ -181,6 +181,8 @@ def read(line: str, before: Instruction | None) -> Instruction:
         TselError: without a place, gate `wellformed`, rule `grammar`, `decision`, `json` or `kind`.
     """
     tokens = _TOKEN.findall(line) if '"' in line else line.split()
+    if '"' in line and _TOKEN.sub("", line).strip():
+        raise illegal("grammar", "", "a text that is not closed")
     outputs: tuple[str, ...] = ()
     if len(tokens) > 2 and tokens[1] == "=":
         outputs = _outputs(tokens[0])
@@ -219,7 +221,7 @@ def read(line: str, before: Instruction | None) -> Instruction:
     if at != count:
         raise illegal("grammar", "", f"{tokens[at][:40]} is more than {form.word} takes")
     if form.primitive.decision == "tile":
-        attrs[0] = len(decision["factors"]) + 1 if isinstance(decision["factors"], list) else 0
+        attrs[0] = len(decision["factors"]) + 1
     elif form.kind == "SampleCategorical" and attrs[1] is NEEDED:
         attrs[1] = probabilities(attrs[0])
     return Instruction(form.kind, tuple(inputs), tuple(attrs), outputs, decision)
@@ -252,6 +254,8 @@ def _decision(form: _Form, tokens: list[str]) -> Any:
     factors = tokens.pop()
     whole = _WHOLES.fullmatch(factors)
     listed = [int(factor) for factor in factors[1:-1].split(",")] if whole else _json_value(factors)
+    if type(listed) is not list:
+        raise illegal("tile", "", "a tile ends with its extent and the list of all its factors but the last")
     return {"extent": _json_value(tokens.pop()), "factors": listed}
 
 

@@ -334,6 +334,8 @@ class _State:
 
     def _annotation(self, inputs: tuple[Any, ...], attrs: tuple[Any, ...]) -> None:
         key, value = attrs[0], inputs[1]
+        if type(key) is not str:
+            raise _wrong("range", "key is not of type str")
         if key.lower().startswith("pragma_") and key not in PRAGMAS:
             raise _wrong("pragma", f"{key} is no pragma that a schedule may set")
         if isinstance(value, dict) and value:

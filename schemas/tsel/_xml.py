@@ -56,9 +56,9 @@ def read(text: str | bytes) -> Document:
         TselError: gate `parsed`.
     """
     if isinstance(text, str):
-        if len(text) > MAX_TEXT or not _json.sound(text):
-            raise malformed("encoding", "text", f"not UTF-8, or longer than {MAX_TEXT} bytes")
-        text = text.encode()
+        if len(text) <= MAX_TEXT and not _json.sound(text):
+            raise malformed("encoding", "text", "not UTF-8")
+        text = text[: MAX_TEXT + 1].encode("utf-8", "replace")
     if not isinstance(text, bytes):
         raise malformed("type", "text", "a text is expected")
     if len(text) > MAX_TEXT:
