@@ -123,6 +123,8 @@ def read(value: Any, before: Instruction | None, names: Mapping[str, str], edit:
     signature = value.get("o", "")
     if not primitive.outputs.endswith("*"):
         told = _signature(primitive, inputs, attrs)
+        if told is None:
+            told = signature
         if signature not in ("", told):
             raise illegal("outputs", "", f"the output signature is {told or 'left out'}")
         signature = told
@@ -163,10 +165,10 @@ def _fill(values: list[Any], slots: tuple[Slot, ...], derived: dict[str, Any]) -
         values.append(default)
 
 
-def _signature(primitive: Primitive, inputs: list[Any], attrs: list[Any]) -> str:
-    """The signature of a kind whose outputs follow from its inputs and attributes."""
+def _signature(primitive: Primitive, inputs: list[Any], attrs: list[Any]) -> str | None:
+    """The signature of a kind whose outputs follow from the rest; None where that cannot be told."""
     letters = primitive.outputs
-    if letters.endswith("="):
-        count = attrs[0] if letters[0] == "E" and attrs else len(inputs) - 1
-        return letters[0] * (count if type(count) is int and 0 <= count <= MAX_OUTPUTS else 0)
-    return letters
+    if not letters.endswith("="):
+        return letters
+    count = attrs[0] if letters[0] == "E" and attrs else len(inputs) - 1
+    return letters[0] * count if type(count) is int and 0 <= count <= MAX_OUTPUTS else None
