@@ -20,6 +20,7 @@ import mutants
 from legality import faults
 
 from littledragon.schemas import tsel
+from littledragon.schemas.graph import Graph
 from littledragon.schemas.tsel import TselError
 
 SLOW_S = 1.0
@@ -30,12 +31,19 @@ MEMORY = 2 << 30
 
 def wrong(text: str | bytes) -> tuple[str, str]:
     """Of one text: "refused" or "accepted" or what is wrong, and the rule or the detail."""
+    told = tsel.diagnose(text)
+    if not 0 <= told.f_div <= 1:
+        return "a bad diagnosis", str(told)
     try:
         decoded = tsel.decode(text)
     except TselError as error:
         if error.gate not in ("parsed", "wellformed") or "\n" in str(error) or len(str(error)) > 1000:
             return "a bad message", str(error)
+        if (told.gate, told.rule) != (error.gate, error.rule):
+            return "a bad diagnosis", f"{told}, not {error}"
         return "refused", f"{error.gate}.{error.rule}"
+    if told.gate is not None:
+        return "a bad diagnosis", str(told)
     tiles = [
         (step.decision["extent"], step.decision["factors"])
         for edit in decoded.graph.edits
@@ -56,7 +64,23 @@ def wrong(text: str | bytes) -> tuple[str, str]:
             return "written as something else", notation
         if tsel.render(other.graph, notation).text != again:
             return "written in two ways", notation
+    if _spelled(decoded.graph) != _spelled(tsel.lift(decoded.trace)):
+        return "spelled in two ways", ""
     return "accepted", ""
+
+
+def _spelled(graph: Graph) -> str:
+    """The instructions of a graph, with maps in the place of their names."""
+
+    def inner(value: Any) -> Any:
+        if isinstance(value, (list, tuple)):
+            return [inner(item) for item in value]
+        if isinstance(value, dict):
+            name = value.get("map")
+            return graph.maps[name] if isinstance(name, str) and len(value) == 1 else value
+        return value
+
+    return json.dumps([inner(step) for edit in graph.edits for step in edit.instructions])
 
 
 def wrong_trace(trace: str) -> tuple[str, str]:

@@ -242,19 +242,19 @@ def _inputs(place: str, takes: str, inputs: list[Any], known: dict[str, str]) ->
         elif letter == "m":
             _map(place, value, known)
         elif letter == "a":
-            require(types == "v" or _literal(value), f"{place}: the value {value}")
+            require(types == "v" or _literal(value, known), f"{place}: the value {value}")
         elif letter == "s":
-            require(isinstance(value, str) and _literal(value), f"{place}: the string {value}")
+            require(isinstance(value, str) and _literal(value, {}), f"{place}: the string {value}")
         else:
             _attribute(place, letter, value)
 
 
-def _literal(value: Any) -> bool:
-    """An annotation's value: strings are quoted, and no quote stands inside (TVM does not read it back)."""
+def _literal(value: Any, known: dict[str, str]) -> bool:
+    """An annotation's value: texts are quoted, and in a list sampled numbers may stand by their names."""
     if isinstance(value, str):
         return len(value) >= 2 and value[0] == value[-1] == '"'
     if isinstance(value, list):
-        return all(_literal(item) for item in value)
+        return all(item is None or known.get(str(item)) == "v" or _literal(item, known) for item in value)
     if isinstance(value, dict):
         return all(isinstance(key, str) for key in value)
     return isinstance(value, Number)
