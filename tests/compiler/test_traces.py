@@ -350,7 +350,7 @@ def test_llvm_traces_of_random_members_and_their_files(tmp_path: Path) -> None:
 
 
 def test_files_that_cannot_be_checked(tmp_path: Path) -> None:
-    golden = (ROOT / "tests" / "golden" / "tsel" / "llvm.tsel.xml").read_text(encoding="utf-8")
+    golden = (ROOT / "tests" / "golden" / "tsel" / "llvm.line.xml").read_text(encoding="utf-8")
     path = tmp_path / "label.xml"
     with pytest.raises(UserError, match="cannot be read: No such file"):
         tsel_files.check(path)
