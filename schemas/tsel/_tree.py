@@ -63,50 +63,55 @@ def parse(text: str) -> tuple[Leaf, str]:
 
 def _leaves(nodes: list[Any]) -> list[Leaf]:
     """The tree under each node. TVM writes the children of a node before it, so one pass is enough and no cycle
-    can be; sizes are counted, since a few nodes that share each other can stand for a tree of any size."""
+    can be."""
     leaves: list[Leaf] = []
-    holders: set[int] = set()
-    """Nodes that hold others."""
-    extents: dict[int, tuple[int, int]] = {}
-    """Leaves and depth of the nodes that hold nodes that hold others."""
-    put, find = leaves.append, leaves.__getitem__
-    for here, node in enumerate(nodes):
-        if type(node) is not dict or len(node) > 2 or "type" not in node:
-            raise malformed("node", f"node {here}", "not a node with type and data")
-        kind, data = node["type"], node.get("data")
-        if kind == "ffi.String" and type(data) is str and len(data) <= MAX_STRING and data.isascii():
-            put(("str", data))
-        elif kind in ("ffi.Array", "ffi.Map") and type(data) is list:
-            try:
+    depths: dict[int, int] = {}
+    """Of the nodes that hold others."""
+    owned: set[int] = set()
+    """Those of them that another one holds."""
+    shared = False
+    put, find, holders = leaves.append, leaves.__getitem__, depths.keys()
+    try:
+        for here, node in enumerate(nodes):
+            kind, data = node["type"], node.get("data")
+            if kind == "ffi.String" and type(data) is str and len(data) <= MAX_STRING and data.isascii():
+                put(("str", data))
+            elif kind in ("ffi.Array", "ffi.Map") and type(data) is list:
                 children = tuple(map(find, data))
-                before = not data or min(data) >= 0
-            except (IndexError, TypeError):
-                before = False
-            if not before:
-                raise malformed("index", f"node {here}", "a reference to a node that is not before it")
-            if not holders.isdisjoint(data):
-                _measure(data, here, leaves, extents)
-            holders.add(here)
-            put(("array", children) if kind == "ffi.Array" else _dict(children, here))
-        elif kind in ("ir.IntImm", "ir.FloatImm") and type(data) is dict:
-            put(_immediate(kind, data, leaves))
-        else:
-            put(_plain(kind, data, f"node {here}"))
+                if data and min(data) < 0:
+                    raise IndexError
+                depth = 1
+                if not holders.isdisjoint(data):
+                    inner = [i for i in data if i in depths]
+                    depth += max([depths[i] for i in inner])
+                    shared = shared or not owned.isdisjoint(inner) or len(set(inner)) < len(inner)
+                    owned.update(inner)
+                    if depth > _MAX_DEPTH:
+                        raise malformed("depth", f"node {here}", f"deeper than {_MAX_DEPTH}")
+                depths[here] = depth
+                put(("array", children) if kind == "ffi.Array" else _dict(children, here))
+            elif kind in ("ir.IntImm", "ir.FloatImm") and type(data) is dict:
+                put(_immediate(kind, data, leaves))
+            else:
+                put(_plain(kind, data, f"node {here}"))
+            if len(node) > 2:
+                raise KeyError
+    except IndexError:
+        raise malformed("index", f"node {len(leaves)}", "a reference to a node that is not before it") from None
+    except (KeyError, TypeError, AttributeError):
+        raise malformed("node", f"node {len(leaves)}", "not a node with type and data") from None
+    if shared:
+        _measure(nodes, depths)
     return leaves
 
 
-def _measure(data: list[int], here: int, leaves: list[Leaf], extents: dict[int, tuple[int, int]]) -> None:
-    """Notes how large a node is whose children hold others."""
-    size, depth = 1 + len(data), 1
-    for i in data:
-        tag, value = leaves[i]
-        if tag in ("array", "dict"):
-            more, deep = extents.get(i) or (1 + len(value), 1)
-            size += more
-            depth = max(depth, deep + 1)
-    if size > MAX_LEAVES or depth > _MAX_DEPTH:
-        raise malformed("size", f"node {here}", f"more than {MAX_LEAVES} leaves, or deeper than {_MAX_DEPTH}")
-    extents[here] = (size, depth)
+def _measure(nodes: list[Any], depths: dict[int, int]) -> None:
+    """Refuses nodes that share each other, and so stand for a tree that is far larger than their text."""
+    sizes = [1] * len(nodes)
+    for here in depths:
+        sizes[here] += sum([sizes[i] for i in nodes[here]["data"]])
+        if sizes[here] > MAX_LEAVES:
+            raise malformed("size", f"node {here}", f"more than {MAX_LEAVES} leaves")
 
 
 def _dict(parts: tuple[Leaf, ...], here: int) -> Leaf:
