@@ -174,7 +174,9 @@ class Stepper:
 
 
 def _compare(schedule: Any, instruction: Instruction, inputs: Any) -> None:
-    """An instruction's decision against the program that it is about to be applied to."""
+    """An instruction against the program that it is about to be applied to."""
+    if instruction.kind == "CacheRead" and inputs[1]:
+        _consumed(schedule, inputs[0], inputs[1], instruction.attrs[0])
     if not isinstance(instruction.decision, dict):
         return
     extent = schedule.get(inputs[0]).extent
@@ -182,6 +184,46 @@ def _compare(schedule: Any, instruction: Instruction, inputs: Any) -> None:
         raise ValueError("a loop whose extent is not constant cannot be tiled")
     if int(extent.value) != instruction.decision["extent"]:
         raise ValueError(f"the loop's extent is {int(extent.value)}, not {instruction.decision['extent']}")
+
+
+def _consumed(schedule: Any, block: Any, consumers: Any, index: int) -> None:
+    """Whether one of CacheRead's consumers stands beside the block that writes the buffer: TVM dies where none does
+    (0.25, src/s_tir/schedule/primitive/cache_read_write.cc, CacheLocDetector, finds no place for the copy)."""
+    reads = schedule.get(block).reads
+    scope = _scope(schedule.get_sref(block))
+    if scope is None or not 0 <= index < len(reads):
+        return  # TVM says so
+    buffer = reads[index].buffer
+    for consumer in consumers:
+        place = schedule.get_sref(consumer)
+        beside = place.same_as(scope) or scope.same_as(_scope(place))
+        if beside and not _writes(schedule.get(consumer), buffer):
+            return
+    if any(_writes(inner, buffer) for inner in _children(scope.stmt.body)):
+        raise ValueError("none of the consumers is a block beside the one that writes the buffer")
+
+
+def _scope(place: Any) -> Any:
+    """The block around a block, both as TVM's references to statements; None around the outermost."""
+    place = place.parent
+    while place is not None and type(place.stmt).__name__ != "SBlock":
+        place = place.parent
+    return place
+
+
+def _writes(block: Any, buffer: Any) -> bool:
+    return any(region.buffer.same_as(buffer) for region in block.writes)
+
+
+def _children(statement: Any) -> Iterator[Any]:
+    """The blocks in a statement, those inside blocks left out."""
+    if type(statement).__name__ == "SBlockRealize":
+        yield statement.block
+    elif type(statement).__name__ == "SeqStmt":
+        for child in statement.seq:
+            yield from _children(child)
+    elif hasattr(statement, "body"):
+        yield from _children(statement.body)
 
 
 def _placed(schedule: Any, instruction: Instruction) -> None:
