@@ -79,8 +79,8 @@ def renumber(
     kept: Steps = []
 
     def new(value: Any) -> Any:
-        if isinstance(value, list):
-            return [new(item) for item in value]
+        if isinstance(value, (list, tuple)):
+            return type(value)(new(item) for item in value)
         if not isinstance(value, str) or not NAME.fullmatch(value) or loose:
             return names.get(value, value) if isinstance(value, str) else value
         if value not in names and not made[value[0]]:
@@ -423,7 +423,7 @@ def _given(draw: random.Random, kind: str, letter: str, made: dict[str, list[str
     if letter == "k" and draw.random() < 0.7:
         return draw.choice(made["l"])
     if letter in "Bk":
-        return [draw.choice(made["b"])] if draw.random() < 0.3 else []
+        return (draw.choice(made["b"]),) if draw.random() < 0.3 else ()
     if letter == "f":
         return draw.choice((None, 1, 2, 4, 8, 16, 7, draw.choice(made["v"] or [2])))
     if letter == "a":
