@@ -225,6 +225,16 @@ def test_what_does_not_fit_is_refused_where_post_processing_is_derived(
     assert (answer["applied"] == answer["emitted"]) == (gate == "postprocessed")
 
 
+def test_a_copy_for_the_block_that_writes_it_is_refused(sample: Rows) -> None:
+    """TVM dies of it."""
+    modules, candidates = sample
+    row = gemm(candidates)
+    graph = tsel.lift(row["trace"])
+    write = next(i for edit in graph.edits for i in edit.instructions if i.kind == "CacheWrite")
+    text = changed(graph, on("CacheRead", inputs=(write.outputs[0], (write.inputs[0],)), attrs=(0, "shared")))
+    refused(apply(modules[row["name"]], text, CUDA), "applicable", "CacheRead: none of the consumers is a block beside")
+
+
 def test_other_decisions_are_post_processed_anew(sample: Rows) -> None:
     modules, candidates = sample
     row = gemm(candidates)
@@ -354,7 +364,7 @@ def test_files_that_cannot_be_checked(tmp_path: Path) -> None:
     path = tmp_path / "label.xml"
     with pytest.raises(UserError, match="cannot be read: No such file"):
         tsel_files.check(path)
-    path.write_text(golden.replace('"factors":[2374]', '"factors":[2375]'), encoding="utf-8")
+    path.write_text(golden.replace(" 18992 [2374]", " 18992 [2375]"), encoding="utf-8")
     with pytest.raises(UserError, match=r"t0\.3 SamplePerfectTile: .* do not divide the extent 18992 \(tile\)"):
         tsel_files.check(path)
     path.write_text("x" * (tsel.MAX_TEXT + 10), encoding="utf-8")
