@@ -52,7 +52,8 @@ fuzz: setup
 # The codec on 20,000 traces made here, and on the H200 probe's where that file is; JOBS processes.
 JOBS ?= 2
 bench-tsel: setup
-	$(BIN)/dragon bench tsel --traces 20500 --jobs $(JOBS) --json bench-tsel.json
+	mkdir -p build
+	$(BIN)/dragon bench tsel --traces 20500 --jobs $(JOBS) --json build/bench-tsel.json
 
 lint: setup
 	$(BIN)/ruff check .

@@ -47,9 +47,10 @@ def _verdict(figures: dict[str, Any]) -> str:
     total = {name: sum(cell[name] for cell in figures["cells"]) for name in ("traces", "trees", "modules", "failures")}
     lost = f"; {len(figures['lost'])} workloads lost" if figures["lost"] else ""
     broken = f"; {len(figures['broken'])} workloads broken" if figures["broken"] else ""
+    short = f"; {figures['made']} made of the {figures['wanted']} wanted" if figures["made"] < figures["wanted"] else ""
     return (
         f"{total['traces']} traces: {total['trees']} came back as trees, {total['modules']} as modules, "
-        f"{total['failures']} failed{lost}{broken}"
+        f"{total['failures']} failed{lost}{broken}{short}"
     )
 
 

@@ -23,7 +23,7 @@ from rich.console import Console
 from littledragon.compiler import children, corpus
 from littledragon.pipelines.bench_tables import show
 from littledragon.pipelines.errors import UserError
-from littledragon.pipelines.progress import Progress
+from littledragon.pipelines.progress import Progress, busy
 
 TRACES: Final = 600
 SEED: Final = 20251
@@ -93,7 +93,7 @@ def measure(
     out: Path | None = None,
     families: Sequence[str] = (),
 ) -> int:
-    """Run the benchmark and print it; the exit code, 1 where a round trip failed.
+    """Run the benchmark and print it; the exit code, 1 where a round trip failed or a workload was lost.
 
     Args:
         console: where it is printed.
@@ -119,9 +119,16 @@ def measure(
                 unit.cell.add(unit, answer)
                 progress.ended("failed" if isinstance(answer, children.ChildError) else "ok")
             done += len(wave)
-        progress.say("timing")
     cells = [*made, *recorded]
-    figures = {"traces": traces, "seed": seed, **_figures(cells), "speed": _speed(cells)}
+    with busy("timing"):
+        speed = _speed(cells)
+    figures = {
+        "wanted": traces if made else 0,
+        "made": sum(len(cell.rows) for cell in made),
+        "seed": seed,
+        **_figures(cells),
+        "speed": speed,
+    }
     show(console, figures)
     if out is not None:
         try:
@@ -266,6 +273,7 @@ def _figures(cells: list[Cell]) -> dict[str, Any]:
             else:
                 failures.update(f"{cell.family}, {cell.rules}: {reason}" for reason in row["failures"])
     broken = [words for cell in cells for words in cell.broken]
+    lost = [words for cell in cells for words in cell.lost]
     return {
         "cells": [_counts(cell) for cell in cells],
         "sizes": _sizes(cells),
@@ -273,9 +281,9 @@ def _figures(cells: list[Cell]) -> dict[str, Any]:
         "refused": dict(refused.most_common()),
         "failures": dict(failures.most_common()),
         "lossy": dict(lossy.most_common()),
-        "lost": [words for cell in cells for words in cell.lost],
+        "lost": lost,
         "broken": broken,
-        "failed": bool(failures or broken),
+        "failed": bool(failures or lost or broken),
     }
 
 

@@ -63,6 +63,23 @@ def test_a_trace_that_does_not_come_back_fails_the_run(
     assert "2 traces: 1 came back as trees, 1 as modules, 1 failed" in capsys.readouterr().out
 
 
+def test_a_child_that_dies_loses_its_workload_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, out = probe(tmp_path / "probe.jsonl.gz"), tmp_path / "figures.json"
+    workload, good = (json.loads(line) for line in gzip.decompress(file.read_bytes()).decode().splitlines())
+    endless = json.dumps({"root_index": 0, "nodes": [{"type": "ffi.Array", "data": [0]}]})  # TVM runs out of stack
+    rows = [{**workload, "name": "deadly"}, {**good, "name": "deadly", "trace": endless}, workload, good]
+    file.write_bytes(gzip.compress("".join(json.dumps(row) + "\n" for row in rows).encode()))
+    monkeypatch.setenv("LITTLEDRAGON_H200", str(file))
+    assert run("--families", bench_tsel.PROBE, "--json", out) == 1
+    figures = json.loads(out.read_text(encoding="utf-8"))
+    assert [cell["modules"] for cell in figures["cells"] if cell["traces"]] == [1]
+    (lost,) = figures["lost"]
+    assert lost.startswith("deadly from 0 (by hand): crashed: ")
+    assert f"lost: {lost}" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
