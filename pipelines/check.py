@@ -9,7 +9,7 @@ from littledragon.pipelines.teach import FACTS_DIGESTS
 from littledragon.validators import verifier
 
 NAME: Final = "check"
-VERSION: Final = 1
+VERSION: Final = 2
 TABLES: Final = ("checks",)
 
 
@@ -30,7 +30,7 @@ def plan(store: Store, config: Config) -> list[Unit]:
 
 
 def load(store: Store, unit: Unit, config: Config) -> Payload:
-    """The label, its selection's mode and facts, and the trace of the candidate that was selected."""
+    """The label, its selection's mode and facts, and payload and trace of the candidate that was selected."""
     label = store.rows("labels", "label_id = $id", id=unit.inputs["label_id"])[0]
     selection = store.rows("selections", "selection_id = $id", id=label["selection_id"])[0]
     trace = store.rows("traces", "candidate_id = $id", id=selection["candidate_id"])[0]
@@ -39,6 +39,7 @@ def load(store: Store, unit: Unit, config: Config) -> Payload:
         "selection_id": selection["selection_id"],
         "graph": label["graph"],
         "mode": selection["mode"],
+        "tsel": trace["tsel"],
         "trace": trace["trace"],
         "facts": store.rows("facts", "selection_id = $id", id=selection["selection_id"]),
     }
@@ -48,9 +49,9 @@ def work(payload: Payload, config: Config) -> Result:
     """Judge one label.
 
     Raises:
-        ValueError: the tables hold an unsound trace or fact.
+        ValueError: the tables hold an unsound payload, trace or fact.
     """
-    finding = verifier.verify(payload["graph"], payload["trace"], payload["facts"], payload["mode"])
+    finding = verifier.verify(payload["graph"], payload["tsel"], payload["trace"], payload["facts"], payload["mode"])
     row = {
         "label_id": payload["label_id"],
         "selection_id": payload["selection_id"],

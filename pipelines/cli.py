@@ -187,7 +187,7 @@ def replay(id: str, workdir: Path, release: Path | None, **options: Any) -> int:
 
 @dragon.group()
 def tsel() -> None:
-    """Check or apply one label's text."""
+    """Check, convert or apply one label's text."""
 
 
 @tsel.command("check")
@@ -197,6 +197,16 @@ def tsel_check(file: Path) -> None:
     from littledragon.pipelines import tsel_files
 
     click.echo(tsel_files.check(file))
+
+
+@tsel.command("convert")
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--to", "notation", type=click.Choice(["line", "json"]), required=True, help="The notation to write.")
+def tsel_convert(file: Path, notation: Any) -> None:
+    """Print the graph of FILE in another notation; what it says stays the same."""
+    from littledragon.pipelines import tsel_files
+
+    click.echo(tsel_files.convert(file, notation), nl=False)
 
 
 @tsel.command("apply")

@@ -17,7 +17,7 @@ from littledragon.schemas.ids import digest
 from littledragon.schemas.tables import BY_NAME
 
 NAME: Final = "pairs"
-VERSION: Final = 1
+VERSION: Final = 2
 TABLES: Final = ("selections", "facts")
 
 FACTS_DEADLINE_S: Final = 120.0

@@ -24,7 +24,7 @@ from littledragon.schemas.ids import digest
 from littledragon.validators import expectations
 
 NAME: Final = "publish"
-VERSION: Final = 1
+VERSION: Final = 2
 TABLES: Final = ("examples",)
 
 SLICE: Final = 2_000
@@ -285,7 +285,18 @@ def _environments(table: pa.Table) -> list[dict[str, Any]]:
     return rows
 
 
-LONG_TEXT: Final = ("module", "script", "features", "trace", "tsel", "graph", "text", "value", "derivation")
+LONG_TEXT: Final = (
+    "module",
+    "script",
+    "features",
+    "trace",
+    "tsel",
+    "graph",
+    "completion_json",
+    "text",
+    "value",
+    "derivation",
+)
 """Columns that the rules look at for presence only: a letter of each is enough, and pandas keeps equal letters once."""
 
 

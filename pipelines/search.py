@@ -26,7 +26,7 @@ from littledragon.validators import scratch
 from littledragon.validators.device import Device, GateFailed, Kernel
 
 NAME = "search"
-VERSION = 1
+VERSION = 2
 TABLES = ("candidates", "traces", "environments")
 
 CASE: Final = 0
@@ -307,6 +307,7 @@ def _admit(trial: Trial, payload: Payload, config: Config) -> None:
         trial.trace = {
             "candidate_id": trial.row["candidate_id"],
             **{name: admitted[name] for name in ("trace", "tsel", "instructions", "postproc_instructions")},
+            "postproc_rules": admitted["rules"],
         }
 
 

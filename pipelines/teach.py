@@ -22,7 +22,7 @@ from littledragon.teacher_prompts.protocol import Request, compose
 from littledragon.validators import verifier
 
 NAME: Final = "teach"
-VERSION: Final = 1
+VERSION: Final = 2
 TABLES: Final = ("labels",)
 
 FACTS_DIGESTS: Final = """
@@ -83,7 +83,7 @@ def plan(store: Store, config: Config) -> list[Unit]:
 
 
 def load(store: Store, unit: Unit, config: Config) -> Payload:
-    """The selection, its facts, and the chosen candidate's trace."""
+    """The selection, its facts, and the chosen candidate's payload and trace."""
     wanted = {"id": unit.inputs["selection_id"]}
     selection = store.rows("selections", "selection_id = $id", **wanted)[0]
     trace = store.rows("traces", "candidate_id = $id", id=selection["candidate_id"])[0]
@@ -147,7 +147,7 @@ def _ask(label: Row, request: Request, payload: Payload, config: Config) -> None
             label["tokens_out"] += answer.tokens_out
             if len(answer.text) > reply.MAX_REPLY:
                 raise llm.LlmError("too_long", f"the reply has {len(answer.text)} characters")
-            graph, objections = judged(answer.text, request, payload["trace"])
+            graph, objections = judged(answer.text, request, payload["tsel"], payload["trace"])
             if graph is not None:
                 label["graph"] = graph
                 return
@@ -157,13 +157,13 @@ def _ask(label: Row, request: Request, payload: Payload, config: Config) -> None
     label |= {"state": "rejected", "reason": "invalid_reply", "detail": objections}
 
 
-def judged(text: str, request: Request, trace: str) -> tuple[str | None, str]:
+def judged(text: str, request: Request, payload: str, trace: str) -> tuple[str | None, str]:
     """The label that a reply makes, if it stands before the verifier; else None and the objections."""
     try:
         graph = tsel.render(compose(request.graph, reply.parse(text, request))).text
     except (reply.InvalidReply, tsel.TselError) as error:
         return None, str(error)
-    finding = verifier.verify(graph, trace, request.facts, request.mode)
+    finding = verifier.verify(graph, payload, trace, request.facts, request.mode)
     return (graph, "") if finding.state == "ok" else (None, finding.detail or "")
 
 

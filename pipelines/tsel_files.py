@@ -1,5 +1,6 @@
-"""`dragon tsel check FILE` and `dragon tsel apply FILE`: one label's text, read from a file."""
+"""`dragon tsel check FILE`, `convert FILE` and `apply FILE`: one label's text, read from a file."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,23 +11,37 @@ from littledragon.schemas import tsel
 
 APPLY_DEADLINE_S = 120.0
 """For the start of a child, TVM's import and the replay."""
+_NOTATION = re.compile(rb"notation\s*=\s*[\"'](\w+)")
 
 
 def check(path: Path) -> str:
-    """Whether a file holds a well-formed graph, in one line.
+    """Whether a file holds a well-formed graph, and of what kind, in one line.
 
     Raises:
         UserError: it cannot be read, or breaks a rule; the text says where, what and which rule.
     """
-    decoded = _decode(path)
-    graph = decoded.graph
+    graph = _decode(path).graph
     instructions = sum(len(edit.instructions) for edit in graph.edits)
     explained = len(graph.evidence) + len(graph.analyses) + len(graph.effects)
+    derived = graph.postproc
+    after = f"derived post-processing ({derived.rules})" if derived else "no derived post-processing"
     return (
-        f"{path}: well-formed {tsel.VERSION}, {_count(len(graph.edits), 'edit')}, "
+        f"{path}: well-formed {tsel.VERSION}, notation {_notation(path)}, {_count(len(graph.edits), 'edit')}, "
         f"{_count(instructions, 'instruction')}, {_count(len(graph.maps), 'index map')}, "
-        f"{_count(explained, 'explanation')}"
+        f"{_count(explained, 'explanation')}, {after}"
     )
+
+
+def convert(path: Path, notation: tsel.Notation) -> str:
+    """A file's graph in this notation, in its canonical spelling.
+
+    Raises:
+        UserError: the file cannot be read or breaks a rule, or its graph is too large for the notation.
+    """
+    try:
+        return tsel.convert(_read(path), notation)
+    except tsel.TselError as error:
+        raise UserError(f"{path}: {error}; gate {error.gate}") from None
 
 
 def apply(path: Path, workload_module_json: str, target: dict[str, Any]) -> dict[str, Any]:
@@ -62,6 +77,12 @@ def _decode(path: Path) -> tsel.Decoded:
         return tsel.decode(_read(path))
     except tsel.TselError as error:
         raise UserError(f"{path}: {error}; gate {error.gate}") from None
+
+
+def _notation(path: Path) -> str:
+    """The notation of a well-formed text: its first tag says so."""
+    found = _NOTATION.search(_read(path))
+    return found[1].decode() if found else "unknown"
 
 
 def _read(path: Path) -> bytes:

@@ -19,16 +19,22 @@ def construction_task(workload: Row, environment: str) -> prompts.ConstructionTa
 
 
 def refinement_task(workload: Row, environment: str, parent_tsel: str, gain_band: str) -> prompts.RefinementTask:
-    """The same with graph A: its payload as text, and its edit summaries as a numbered list.
+    """The same with graph A: its payload in the `line` notation, and its edit summaries as a numbered list.
 
     Raises:
         TselError: `parent_tsel` is not a well-formed graph.
     """
-    edits = tsel.decode(parent_tsel).graph.edits
-    summary = "\n".join(f"{number}. {edit.summary or edit.kind}" for number, edit in enumerate(edits, 1))
+    graph = tsel.decode(parent_tsel).graph
+    summary = "\n".join(f"{number}. {told}" for number, told in enumerate(tsel.summaries(graph).values(), 1))
     x = construction_task(workload, environment)
     return prompts.RefinementTask(
-        x.description, x.script, x.features, x.environment, parent_tsel, prior_summary=summary, gain_band=gain_band
+        x.description,
+        x.script,
+        x.features,
+        x.environment,
+        prior_graph=tsel.render(graph).text,
+        prior_summary=summary,
+        gain_band=gain_band,
     )
 
 
@@ -51,8 +57,8 @@ def build(
 
     Raises:
         ValueError: the label did not pass the check, rows that do not belong together, or a graph that does not
-            render back to its own text.
-        TselError: a graph that does not parse.
+            render back to its own text in the `line` notation.
+        TselError: a graph that does not parse, or is too large for the `json` notation.
     """
     _belong_together(workload, selection, label, check, anchor, verdict, parent_verdict, parent_tsel)
     completion = label["graph"]
@@ -82,6 +88,7 @@ def build(
         "messages": messages,
         "completion": completion,
         "spans": spans(completion),
+        "completion_json": tsel.convert(completion, "json"),
         "latency_us": verdict["latency_us"],
         "parent_us": parent_verdict["latency_us"] if parent_verdict else None,
         "default_us": anchor["default_us"],
@@ -93,10 +100,10 @@ def build(
 
 
 def spans(completion: str) -> list[Row]:
-    """The spans of a graph's text, which tile it.
+    """The spans of a graph's text in the `line` notation, which tile it.
 
     Raises:
-        ValueError: the text is not what its graph renders to.
+        ValueError: the text is not what its graph renders to in that notation.
         TselError: the text does not parse.
     """
     encoded = tsel.render(tsel.decode(completion).graph)

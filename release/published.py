@@ -25,15 +25,21 @@ MEMORY: Final = 4 << 30
 """Address space of the child that reads, bytes."""
 MAX_FILES: Final = 10_000
 MAX_ROWS: Final = 10_000_000
-MAX_TEXT: Final = {"completion": tsel.MAX_TEXT, "module": 8 << 20, "inputs": 1 << 18, "target": 1 << 14}
+MAX_TEXT: Final = {
+    "completion": tsel.MAX_TEXT,
+    "completion_json": tsel.MAX_TEXT,
+    "module": 8 << 20,
+    "inputs": 1 << 18,
+    "target": 1 << 14,
+}
 """Characters of one value; other texts have at most `MAX_OTHER`."""
 MAX_OTHER: Final = 1 << 16
 MAX_ELEMENTS: Final = 1 << 32
 """Elements of one argument of a kernel."""
 
 EXAMPLE_COLUMNS: Final = (
-    "example_id", "mode", "workload_id", "environment_id", "messages", "completion", "latency_us", "parent_us",
-    "default_us",
+    "example_id", "mode", "workload_id", "environment_id", "messages", "completion", "completion_json", "latency_us",
+    "parent_us", "default_us",
 )  # fmt: skip
 TASK_COLUMNS: Final = ("workload_id", "environment_id", "module", "inputs", "margin")
 ENVIRONMENT_COLUMNS: Final = (
@@ -172,6 +178,7 @@ def _check(example: Row, task: Row, environment: Row) -> None:
     if example["mode"] == "refine" and not (0 < (example["parent_us"] or 0) < 1e9 and len(example["messages"]) == 4):
         raise Unreadable(f"{where}: a refinement without a prior graph and its latency")
     _check_messages(where, example)
+    _check_notations(where, example)
     if not 0 < task["margin"] < 100:
         raise Unreadable(f"{where}: margin is {task['margin']}")
     try:
@@ -198,6 +205,20 @@ def _check_messages(where: str, example: Row) -> None:
     if roles != ROLES[example["mode"]]:
         said = _short(", ".join(roles))
         raise Unreadable(f"{where}: its messages are of {said}, and must be of {', '.join(ROLES[example['mode']])}")
+
+
+def _check_notations(where: str, example: Row) -> None:
+    """Refuse an example whose two notations are not of one graph. A completion that is none fails its gate later."""
+    try:
+        graph = tsel.decode(example["completion"]).graph
+    except tsel.TselError:
+        return
+    try:
+        same = tsel.decode(example["completion_json"]).graph == graph
+    except tsel.TselError as error:
+        raise Unreadable(f"{where}: its completion_json is no graph: {_short(error)}") from None
+    if not same:
+        raise Unreadable(f"{where}: its completion_json is not the graph of its completion")
 
 
 def check_specs(text: str) -> None:

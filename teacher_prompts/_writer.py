@@ -105,6 +105,11 @@ class Writer:
                 found.append(edit.id)
         return found
 
+    def done(self, edit: str) -> set[str]:
+        """The deeds that come of an edit: its own, and what it asks of derived post-processing and that does."""
+        asked = set(self.values.get(f"out.{edit}.asks", ()))
+        return {*self.values.get(f"out.{edit}.deeds", ()), *(asked & {*self.values.get("out.postproc.deeds", ())})}
+
     def parts(self, edit: str, what: str, last: str, prefix: str = "out") -> list[tuple[str, str]]:
         """(path, suffix) of the facts `<prefix>.<edit>.<what>.<last>`, in order: one for each such instruction."""
         start = f"{prefix}.{edit}.{what}.{last}"

@@ -206,7 +206,7 @@ def _band(writer: Writer) -> str:
 
 def _effects(writer: Writer) -> None:
     for name, deeds in _EFFECTS:
-        edits = [e for e in writer.doing(*deeds) if set(deeds) & set(writer.values.get(f"out.{e}.deeds", ()))]
+        edits = [edit for edit in writer.doing(*deeds) if set(deeds) & writer.done(edit)]
         if len(writer.effects) >= MAX_EFFECTS or not edits or (name == "parallel" and "bind" in writer.deeds):
             continue
         _effect(writer, f"effect_{name}", edits)

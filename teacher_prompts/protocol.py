@@ -16,7 +16,7 @@ class Request:
     """One label that is wanted.
 
     mode: construct or refine.
-    graph: the payload, with a plain summary for each edit.
+    graph: the payload, without summaries.
     facts: rows of `facts`, in their order.
     """
 
@@ -27,7 +27,11 @@ class Request:
 
 @dataclass(frozen=True)
 class Explanation:
-    """Everything of a label but its payload. `summaries` go by the edit's id; an edit that is missing keeps its own."""
+    """Everything of a label but its payload.
+
+    summaries: by the edit's id; "" stands for the one that is derived from the edit (`schemas.tsel.summaries`), and an
+        edit that is missing keeps what it has.
+    """
 
     evidence: tuple[Evidence, ...]
     analyses: tuple[Analysis, ...]

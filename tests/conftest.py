@@ -3,6 +3,7 @@
 import copy
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from hypothesis import settings
 
 from littledragon.schemas import tsel
-from littledragon.schemas.graph import Analysis, Edge, Effect, Evidence, Graph
+from littledragon.schemas.graph import Analysis, Edge, Effect, Evidence
 from littledragon.schemas.ids import content_id, digest
 from littledragon.schemas.tables import BY_NAME
 
@@ -28,18 +29,16 @@ def real(name: str) -> str:
     return (REAL / name).read_text(encoding="utf-8")
 
 
-def explained(trace: str) -> str:
+def explained(payload: str) -> str:
     """A graph around a real payload with one node of each role."""
-    bare = tsel.lift(trace)
+    bare = tsel.decode(payload).graph
     first = bare.edits[0].id
-    graph = Graph(
-        edits=bare.edits,
-        maps=bare.maps,
+    graph = replace(
+        bare,
         evidence=(Evidence("e1", FACT["path"], FACT["text"]),),
         analyses=(Analysis("a1", "The reduction loop [in.loop.k.extent=128] is long enough to split."),),
         effects=(Effect("p1", "Fewer loads of the operands."),),
         edges=(Edge("supports", "e1", "a1"), Edge("motivates", "a1", first), Edge("predicts", first, "p1")),
-        tvm=bare.tvm,
     )
     return tsel.render(graph).text
 
@@ -99,7 +98,7 @@ def selection(work: str, chosen: dict[str, Any], parent: dict[str, Any] | None, 
 
 def build_tables() -> dict[str, list[dict[str, Any]]]:
     rows: dict[str, list[dict[str, Any]]] = {name: [] for name in BY_NAME if name not in ("outcomes", "examples")}
-    fast, slow = real("trace_fast.json"), real("trace_slow.json")
+    payload = real("payload_fast.txt")
     rows["environments"].append(
         {
             "environment_id": ENVIRONMENT,
@@ -126,9 +125,10 @@ def build_tables() -> dict[str, list[dict[str, Any]]]:
         )
         rows["candidates"] += [default, best, parent]
         rows["traces"] += [
-            {"candidate_id": c["candidate_id"], "trace": trace, "tsel": tsel.encode(trace).text, "instructions": 20,
-             "postproc_instructions": 8}
-            for c, trace in ((best, fast), (parent, slow))
+            {"candidate_id": c["candidate_id"], "trace": real(f"trace_{name}.json"),
+             "tsel": real(f"payload_{name}.txt"), "postproc_rules": "llvm",
+             "instructions": 36, "postproc_instructions": 18}
+            for c, name in ((best, "fast"), (parent, "slow"))
         ]  # fmt: skip
         rows["verdicts"] += [verdict(default, "default"), verdict(best, "best"), verdict(parent, "parent")]
         rows["anchors"].append(
@@ -158,7 +158,7 @@ def build_tables() -> dict[str, list[dict[str, Any]]]:
                     teacher="facts",
                     model="templates",
                     prompt_version="facts-1",
-                    graph=explained(fast),
+                    graph=explained(payload),
                     asks=0,
                     tokens_in=0,
                     tokens_out=0,

@@ -5,12 +5,12 @@ that prose uses (loops, blocks, buffers, types) must be known to the facts or to
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from littledragon.compiler.deeds import BY_KIND, deeds, values
-from littledragon.schemas.graph import Analysis, Edit, Effect, Graph
+from littledragon.schemas.graph import Analysis, Edit, Effect, Graph, Instruction
 from littledragon.validators._prose import Token, skeleton
 
 _LEXICON: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
@@ -101,11 +101,14 @@ class Scope:
     whose: str
 
 
-def scopes(graph: Graph, facts: Mapping[str, Any]) -> tuple[Scope, dict[str, Scope]]:
-    """The scope of analyses and effects, and that of each edit's summary, by the edit's id."""
+def scopes(graph: Graph, added: Sequence[Instruction], facts: Mapping[str, Any]) -> tuple[Scope, dict[str, Scope]]:
+    """The scope of analyses and effects, and that of each edit's summary, by the edit's id.
+
+    `added` is what derived post-processing adds to the edits.
+    """
     prior = frozenset(facts[PRIOR_DEEDS]) if isinstance(facts.get(PRIOR_DEEDS), list) else None
     known = values(graph.edits)
-    done, _ = deeds((i for edit in graph.edits for i in edit.instructions), known)
+    done, _ = deeds((*(i for edit in graph.edits for i in edit.instructions), *added), known)
     return Scope(done, prior, "the schedule"), {edit.id: _edit_scope(edit, known, prior) for edit in graph.edits}
 
 
@@ -158,7 +161,7 @@ _NAME = re.compile(r"[A-Za-z_][\w.]*")
 PROSE_WORDS: Final = frozenset({"e.g", "i.e", "etc", "vs", "TensorIR", "MetaSchedule", "s"})
 
 
-def names(graph: Graph, facts: Iterable[Mapping[str, Any]]) -> frozenset[str]:
+def names(graph: Graph, added: Iterable[Instruction], facts: Iterable[Mapping[str, Any]]) -> frozenset[str]:
     """Every name that the facts or the payload use, in lower case: loops, blocks, buffers, types, kinds, ids."""
     found: set[str] = set()
     for fact in facts:
@@ -171,6 +174,8 @@ def names(graph: Graph, facts: Iterable[Mapping[str, Any]]) -> frozenset[str]:
             found.update((instruction.kind.lower(), _snake(instruction.kind)))
             for leaf in _leaves([instruction.inputs, instruction.attrs]):
                 found.update(n.lower() for n in _NAME.findall(leaf))
+    for instruction in added:
+        found.update((instruction.kind.lower(), _snake(instruction.kind)))
     found.update(e.id for e in graph.evidence)
     found.update(n.id for n in explained(graph))
     return frozenset(found)
@@ -225,7 +230,7 @@ _RUN_OF = re.compile(
     re.IGNORECASE,
 )
 _RUNS: Final = {"v": "vectorize", "p": "parallel", "i": "parallel", "b": "bind"}
-_TAKEN = re.compile(r"out\.t\d+\.(vectorize|parallel|bind)\.loop(?:_\d+)?")
+_TAKEN = re.compile(r"out\.(?:t\d+|postproc)\.(vectorize|parallel|bind)\.loop(?:_\d+)?")
 
 
 def taken(facts: Mapping[str, Any]) -> dict[str, frozenset[str]]:

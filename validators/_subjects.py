@@ -25,7 +25,8 @@ class Subjects:
 
     names: loop, block or buffer → its names, in lower case. pairs: (block, loop), likewise.
     lists: prefix (`out` or `in.prior`) → loop → the lists of its factors.
-    edits: edit → names of loops and blocks that it takes, in lower case. products: edit → its lists of factors.
+    edits: edit → names of loops and blocks that it takes, in lower case. products: edit → its lists of factors. What
+        derived post-processing does is that of an edit `postproc`.
     """
 
     names: Mapping[str, frozenset[str]]
@@ -56,7 +57,7 @@ def subjects(facts: Mapping[str, Any]) -> Subjects:
             loop = str(facts[f"{base}.name"]).lower()
             lists[prefix].setdefault(loop, []).append(numeric(value))
             pairs.add((str(facts.get(f"{base}.block", "")).lower(), loop))
-        if parts[0] == "out" and re.fullmatch(r"t\d+", parts[1]):
+        if parts[0] == "out" and re.fullmatch(r"t\d+|postproc", parts[1]):
             if last in ("name", "loop", "loops", "block"):
                 taken = {str(name).lower() for name in ([value] if isinstance(value, str) else value)}
                 names["block" if last == "block" else "loop"] |= taken

@@ -5,15 +5,16 @@ of the selection (paper, section 4: "a static verifier checks cited sources, ari
 applicability statements, and their consistency with the executable actions"). The rules, which are also the
 reference for whoever writes labels; each names the reason with which a label is rejected:
 
-1.  The text is a graph of the language (`malformed`), and its payload spells exactly the selected candidate's
-    trace (`payload_changed`). It has at least one evidence, analysis and effect, and a summary for every edit.
+1.  The text is a graph of the language (`malformed`), and it spells exactly the selected candidate's payload
+    (`payload_changed`), in whichever notation. It has at least one evidence, analysis and effect. A summary that is
+    missing, or word for word the one that follows from its edit, is nobody's claim, and is not judged.
 2.  Edges join existing nodes of the right kinds, each at most once: `supports` evidence → analysis, `motivates`
     analysis → edit, `predicts` edit → effect. Every analysis is supported, every effect predicted (`broken_edge`).
 3.  Evidence cites one fact of `in.…`, what the prompt shows (`unknown_citation`), and is its text, character
     for character (`misquoted`).
-4.  In prose (analysis, summary, effect) a fact, of `in.…` or `out.…`, is cited as `[path=value]`: the path exists
-    (`unknown_citation`), and the value is the fact's canonical JSON, strings without quotes (`misquoted`). Square
-    brackets around words serve no other purpose.
+4.  In prose (analysis, written summary, effect) a fact, of `in.…` or `out.…`, is cited as `[path=value]`: the path
+    exists (`unknown_citation`), and the value is the fact's canonical JSON, strings without quotes (`misquoted`).
+    Square brackets around words serve no other purpose.
 5.  Every arithmetic statement computes exactly (`arithmetic`): numbers and numeric citations joined by
     `+ - * / // % **`, `×`, `÷` or words (`times`, `divided by`), compared by `= != < <= > >=` or words (`equals`,
     `is` after a computation, `is more than`, `is at most`, `exceeds`, `is a multiple of`, `divides`). A comparison
@@ -25,7 +26,7 @@ reference for whoever writes labels; each names the reason with which a label is
     words are no quantities.
 7.  A clause that names a deed (parallel, vectorise, unroll, tile or split, fuse, reorder, inline, cache stage,
     compute at, decompose, rfactor, tensor core, thread binding, pipeline, shared memory, layout, …) claims it; one
-    that negates the word claims its absence. In analyses and effects the whole payload must bear the claim out,
+    that negates the word claims its absence. In analyses and effects the whole trace must bear the claim out,
     in a summary its own edit (where asking for a deed by an annotation counts as well). A clause of a refinement
     that names the prior schedule (`prior`, `graph A`, `supplied`, …) is tested on the deeds of graph A. Words that can
     only be names (`i7`, `q`, `NT_matmul`) are known to the facts or the payload; a loop that is called spatial or a
@@ -46,16 +47,16 @@ The first objection gives the reason; the detail lists them all, for the teacher
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any, Final
 
 from littledragon.compiler.deeds import values
-from littledragon.schemas.graph import Graph
+from littledragon.schemas.graph import Edit, Graph, Instruction
 from littledragon.schemas.ids import canonical_json
 from littledragon.validators import _arithmetic, _claims, _prose, _speedups, _subjects
 
-VERSION: Final = 3
+VERSION: Final = 4
 """Raised when a label could be judged differently."""
 
 MAX_DETAIL: Final = 2000
@@ -107,45 +108,53 @@ class _Source:
     refining: bool
 
 
-def verify(text: str, trace: str, facts: Sequence[Mapping[str, Any]], mode: str) -> Finding:
+def verify(text: str, payload: str, trace: str, facts: Sequence[Mapping[str, Any]], mode: str) -> Finding:
     """Judge one label.
 
     Args:
         text: the graph, in any notation of the language.
-        trace: the selected candidate's trace, as `save_json` text.
+        payload: the selected candidate's payload, likewise.
+        trace: the selected candidate's whole trace, as `save_json` text: what the payload says, and, where
+            post-processing is derived, what that adds.
         facts: the rows of `facts` of the selection.
         mode: construct or refine.
 
     Raises:
-        ValueError: the mode, the trace or a fact's value is not what the tables hold; the label is not to blame.
+        ValueError: the mode, the payload, the trace or a fact's value is not what the tables hold; the label is not
+            to blame.
     """
     from littledragon.schemas import tsel
 
     if mode not in ("construct", "refine"):
         raise ValueError(f"unknown mode '{mode}'")
     try:
-        wanted = tsel.canonical(trace)
+        wanted = tsel.decode(payload)
+        steps = _steps(tsel.lift(trace).edits)
     except tsel.TselError as error:
-        raise ValueError(f"the selected trace is not sound: {error}") from None
+        raise ValueError(f"the selected payload or trace is not sound: {error}") from None
+    added = _added(_steps(wanted.graph.edits), steps, wanted.graph)
     report = _Report()
     try:
         decoded = tsel.decode(text)
     except tsel.TselError as error:
         report.object("broken_edge" if error.rule in EDGE_RULES else "malformed", "graph", str(error))
         return report.finding()
-    if decoded.trace != wanted:
-        report.object("payload_changed", "graph", "the payload spells another trace than the selected candidate's")
+    graph = decoded.graph
+    if (decoded.trace, graph.postproc) != (wanted.trace, wanted.graph.postproc):
+        report.object("payload_changed", "graph", "the payload is another one than the selected candidate's")
         return report.finding()
-    source = _source(decoded.graph, facts, mode)
-    _whole(decoded.graph, report)
-    _edges(decoded.graph, report)
-    _evidence(decoded.graph, source, report)
-    whole, by_edit = _claims.scopes(decoded.graph, source.values if mode == "refine" else {})
-    for analysis in decoded.graph.analyses:
+    source = _source(graph, added, facts, mode)
+    _whole(graph, report)
+    _edges(graph, report)
+    _evidence(graph, source, report)
+    whole, by_edit = _claims.scopes(graph, added, source.values if mode == "refine" else {})
+    for analysis in graph.analyses:
         _prose_node(analysis.id, analysis.text, whole, source, report)
-    for edit in decoded.graph.edits:
-        _prose_node(edit.id, edit.summary, by_edit[edit.id], source, report)
-    for effect in decoded.graph.effects:
+    derived = tsel.summaries(replace(graph, edits=tuple(replace(edit, summary="") for edit in graph.edits)))
+    for edit in graph.edits:
+        if edit.summary not in ("", derived[edit.id]):
+            _prose_node(edit.id, edit.summary, by_edit[edit.id], source, report)
+    for effect in graph.effects:
         _prose_node(effect.id, effect.text, whole, source, report)
     return report.finding()
 
@@ -154,14 +163,35 @@ EDGE_RULES: Final = frozenset({"edge"})
 """Rules of the language that concern edges; what breaks one is a broken edge, not another kind of malformation."""
 
 
-def _source(graph: Graph, facts: Sequence[Mapping[str, Any]], mode: str) -> _Source:
+def _steps(edits: Iterable[Edit]) -> tuple[Instruction, ...]:
+    return tuple(instruction for edit in edits for instruction in edit.instructions)
+
+
+def _added(own: Sequence[Instruction], whole: Sequence[Instruction], payload: Graph) -> tuple[Instruction, ...]:
+    """What derived post-processing adds to a payload's own instructions.
+
+    Raises:
+        ValueError: the trace is not one of the payload.
+    """
+    shared, rest = whole[: len(own)], tuple(whole[len(own) :])
+    enters = bool(rest) and rest[0].kind == "EnterPostproc"
+    if list(map(_told, shared)) != list(map(_told, own)) or (bool(rest) if payload.postproc is None else not enters):
+        raise ValueError("the selected trace is not of the selected payload")
+    return rest
+
+
+def _told(step: Instruction) -> tuple[Any, ...]:
+    """An instruction without its attributes, whose maps may have other names."""
+    return step.kind, step.inputs, step.outputs, step.decision
+
+
+def _source(graph: Graph, added: Sequence[Instruction], facts: Sequence[Mapping[str, Any]], mode: str) -> _Source:
     known = {str(fact["path"]): json.loads(fact["value"]) for fact in facts}
     numbers = {n for value in known.values() for n in _prose.numeric(value)}
     numbers |= {n for value in values(graph.edits).values() for n in _prose.numeric(value)}
-    for edit in graph.edits:
-        for instruction in edit.instructions:
-            for part in (instruction.inputs, instruction.attrs):
-                numbers |= {n for value in part for n in _prose.numeric(value)}
+    for instruction in (*_steps(graph.edits), *added):
+        for part in (instruction.inputs, instruction.attrs):
+            numbers |= {n for value in part for n in _prose.numeric(value)}
     kinds: dict[str, set[str]] = {}
     for path, value in known.items():
         parts = path.split(".")
@@ -171,7 +201,7 @@ def _source(graph: Graph, facts: Sequence[Mapping[str, Any]], mode: str) -> _Sou
         {str(fact["path"]): str(fact["text"]) for fact in facts},
         known,
         frozenset(numbers),
-        _claims.names(graph, facts),
+        _claims.names(graph, added, facts),
         {name: frozenset(found) for name, found in kinds.items()},
         _claims.taken(known),
         _subjects.subjects(known),
@@ -184,8 +214,8 @@ def _whole(graph: Graph, report: _Report) -> None:
         if not nodes:
             report.object("malformed", "graph", f"it has no {what}")
     for edit in graph.edits:
-        if not edit.summary.strip():
-            report.object("malformed", edit.id, "the edit has no summary")
+        if edit.summary and not edit.summary.strip():
+            report.object("malformed", edit.id, "its summary says nothing")
     for node in _claims.explained(graph):
         if not node.text.strip():
             report.object("malformed", node.id, "the node says nothing")

@@ -72,10 +72,12 @@ def test_the_program(workload: dict[str, Any]) -> None:
     assert workload["bytes_min"] == 3 * 128 * 128 * 2
 
 
-def test_the_payload(admitted: dict[str, Any]) -> None:
+def test_the_payload(workload: dict[str, Any], admitted: dict[str, Any]) -> None:
     assert admitted["failed"] is None
     golden("payload.xml", admitted["tsel"].rstrip("\n"))
-    assert tsel.decode(admitted["tsel"]).trace == admitted["trace"]
+    assert admitted["rules"] == "llvm"
+    whole = call("traces:decode", module=workload["module"], text=admitted["tsel"], target=TARGET)
+    assert whole == admitted["trace"]
 
 
 def test_the_facts(facts: list[dict[str, Any]]) -> None:
@@ -87,7 +89,7 @@ def test_the_label_and_its_drawing(admitted: dict[str, Any], facts: list[dict[st
     label = tsel.render(compose(graph, explain(Request("construct", graph, facts)))).text
     golden("label.xml", label.rstrip("\n"))
 
-    found = verify(label, admitted["trace"], facts, "construct")
+    found = verify(label, admitted["tsel"], admitted["trace"], facts, "construct")
     assert (found.state, found.reason) == ("ok", None)
     assert min(found.citations, found.computations, found.claims) > 0
 

@@ -51,7 +51,7 @@ def tables() -> dict[str, list[dict[str, Any]]]:
     return {
         "selections": [{**row, "ratio": 1.7, "margin": 0.05} for row in chosen],
         "facts": facts,
-        "traces": [{**trace, "instructions": 36, "postproc_instructions": 18}],
+        "traces": [{**trace, "postproc_rules": "llvm", "instructions": 36, "postproc_instructions": 18}],
         "environments": [{**{c.name: "x" for c in BY_NAME["environments"].columns}, "environment_id": "e"}],
     }
 
@@ -174,7 +174,7 @@ def test_a_model_is_asked_again_with_the_objections(store: Any, endpoint: Any) -
     assert (result.state, row["state"], row["teacher"], row["model"]) == ("ok", "ok", "openai", "some-model")
     assert (row["asks"], row["tokens_in"], row["tokens_out"]) == (3, 33, 21)
     assert row["prompt_version"] == load_template("openai").version
-    assert verifier.verify(row["graph"], TASK["trace"], FACTS["construct"], "construct").state == "ok"
+    assert verifier.verify(row["graph"], TASK["tsel"], TASK["trace"], FACTS["construct"], "construct").state == "ok"
     assert [len(a["messages"]) for a in asked] == [2, 4, 4, 4]
     assert "not one JSON object" in asked[2]["messages"][3]["content"]
     assert "speedup_claimed" in asked[3]["messages"][3]["content"]

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from littledragon.compiler import targets
 from littledragon.compiler.environment import environment
 from littledragon.release import examples, prompts
+from littledragon.schemas import tsel
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "release"
 ENVIRONMENT = "Apache TVM 0.25.0.post1, target llvm (mcpu x86-64-v3), 2 cores."
@@ -40,7 +42,7 @@ def test_golden_prompt(tables: Tables, mode: str) -> None:
     if mode == "construction":
         messages = prompts.construction(examples.construction_task(workload, ENVIRONMENT))
     else:
-        prior = (GOLDEN / "prior.txt").read_text(encoding="utf-8")
+        prior = (GOLDEN / "payload_slow.txt").read_text(encoding="utf-8")
         messages = prompts.refinement(examples.refinement_task(workload, ENVIRONMENT, prior, "[2, 5)"))
     text = rendered(messages)
     path = GOLDEN / f"prompt_{mode}.txt"
@@ -55,6 +57,30 @@ def test_refinement_is_the_construction_dialogue_continued(tables: Tables) -> No
     assert messages[:2] == prompts.construction(construct)
     assert [message["role"] for message in messages[2:]] == ["assistant", "user"]
     assert messages[2]["content"] == refine.prior_graph
+
+
+def test_graph_a_is_shown_in_the_line_notation_with_a_summary_of_each_edit(tables: Tables) -> None:
+    """Whatever notation it is kept in; a summary that nobody wrote is derived."""
+    _, refine = tasks(tables)
+    graph = tsel.decode(refine.prior_graph).graph
+    assert refine.prior_graph.startswith('<graph version="tsel/1" notation="line"')
+    lines = [f"{number}. {text}" for number, text in enumerate(tsel.summaries(graph).values(), 1)]
+    assert len(lines) == len(graph.edits) > 5
+    assert refine.prior_summary.splitlines() == lines
+    other = tsel.convert(refine.prior_graph, "json")
+    assert examples.refinement_task(tables["workloads"][0], ENVIRONMENT, other, refine.gain_band) == refine
+
+
+def test_what_the_system_prompt_quotes_is_of_the_language() -> None:
+    system = (prompts.TEMPLATES / "system.txt").read_text(encoding="utf-8")
+    (tile,) = re.findall(r"`(v11-15 = tile [^`]*)`", system)
+    head = (GOLDEN / "payload_slow.txt").read_text(encoding="utf-8").split("\n")[0]
+    lines = ["b0 = block conv", "l1-10 = loops b0", tile, "l16-20 = split", "annotate b0 ms.parallel 1"]
+    text = "\n".join([head, '<trace_sequence id="t0">', *lines, "</trace_sequence>", "</graph>"])
+    told = tsel.decode(text).graph.edits[0].instructions
+    assert told[2].decision == {"extent": 448, "factors": [1, 7, 2, 8]}
+    assert (told[3].inputs, told[4].attrs) == (("l4", *told[2].outputs), ("meta_schedule.parallel",))
+    assert "<postproc>" in system
 
 
 def test_the_records_hold_what_the_student_may_see_and_nothing_else() -> None:

@@ -14,6 +14,7 @@ from littledragon.compiler import children
 from littledragon.compiler.children import ChildError
 from littledragon.release import published
 from littledragon.release.published import Unreadable
+from littledragon.schemas import tsel
 
 REAL = Path(__file__).parents[1] / "golden" / "release"
 ID = "x-0123456789abcdef"
@@ -27,7 +28,7 @@ def rows(tables: dict[str, list[dict[str, Any]]]) -> Rows:
     return {
         "refinement/train-0.parquet": {
             "example_id": ID, "mode": "refine", "workload_id": "w-1", "environment_id": "e",
-            "completion": label["graph"],
+            "completion": label["graph"], "completion_json": tsel.convert(label["graph"], "json"),
             "messages": [{"role": r, "content": trace["tsel"] if r == "assistant" else "x"} for r in roles],
             "latency_us": 1.0, "parent_us": 2.0, "default_us": 3.0,
         },
@@ -96,6 +97,17 @@ HOSTILE = {
     "a column less": (lambda files: files[TASK].pop("inputs"), "has 0 columns 'inputs'"),
     "other messages": (change(EXAMPLE, messages=[["x"]]), "column 'messages' is list"),
     "a huge completion": (change(EXAMPLE, completion="x" * (2 << 20)), "'completion' holds 2097152 bytes"),
+    "a huge completion_json": (change(EXAMPLE, completion_json="x" * (2 << 20)), "'completion_json' holds 2097152 by"),
+    "a completion_json of bytes": (change(EXAMPLE, completion_json=b"x"), "column 'completion_json' is binary"),
+    "a completion_json that is none": (change(EXAMPLE, completion_json="<graph/>"), "its completion_json is no graph"),
+    "another graph in completion_json": (
+        lambda files: files[EXAMPLE].update(completion_json=files[EXAMPLE]["completion_json"].replace("load", "LOAD")),
+        "its completion_json is not the graph of its completion",
+    ),
+    "another schedule in completion_json": (
+        change(EXAMPLE, completion_json=(REAL / "payload_slow.txt").read_text()),
+        "its completion_json is not the graph of its completion",
+    ),
     "a huge module": (change(TASK, module="x" * (9 << 20)), "'module' holds 9437184 bytes"),
     "a huge message": (
         change(EXAMPLE, messages=[{"role": "user", "content": "x" * (2 << 20)}] * 4),

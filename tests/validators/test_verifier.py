@@ -32,7 +32,7 @@ GRAPHS = {mode: tsel.decode(text).graph for mode, text in LABELS.items()}
 
 def judge(graph: Graph | str, mode: str = "construct") -> Finding:
     text = graph if isinstance(graph, str) else tsel.render(graph).text
-    return verify(text, TASK["trace"], FACTS[mode], mode)
+    return verify(text, TASK["tsel"], TASK["trace"], FACTS[mode], mode)
 
 
 def say(text: str, mode: str = "construct") -> Graph:
@@ -51,7 +51,8 @@ def summarise(edit: str, text: str) -> Graph:
 def test_good_labels_stand(name: str, mode: str) -> None:
     facts = read(f"{name}.facts.json")[mode]
     text = (GOLDEN / f"{name}.{mode}.xml").read_text(encoding="utf-8")
-    finding = verify(text, read(f"{name}.task.json")["trace"], facts, mode)
+    task = read(f"{name}.task.json")
+    finding = verify(text, task["tsel"], task["trace"], facts, mode)
     assert (finding.state, finding.reason, finding.detail) == ("ok", None, None)
     assert finding.citations > 5
     assert finding.computations > 1
@@ -309,15 +310,15 @@ def test_sound_prose_stands(text: str) -> None:
         ("t1", "Reorder the loops.", "false_claim"),
         ("t4", "Split the loops again.", "false_claim"),
         ("t5", "Inline block compute.", "false_claim"),
-        ("t7", "Unroll the loops.", "false_claim"),
-        ("t10", "Run the reduction in parallel.", "false_claim"),
+        ("t5", "Unroll the loops.", "false_claim"),
+        ("t3", "Run the reduction in parallel.", "false_claim"),
         ("t1", "Do not split loop i0.", "false_claim"),
         ("t1", "Split loop k.", "false_claim"),
         ("t1", "Split loop i0 of block compute.", "false_claim"),
         ("t1", "Split loop i0: 16 * 2 * 2 * 2 = 128.", "false_claim"),
         ("t1", "Split loop i0 of [out.t2.split.i1.extent=128] iterations.", "false_claim"),
         ("t5", "Compute block NT_matmul under loop i1_0.", "false_claim"),
-        ("t1", "", "malformed"),
+        ("t1", " ", "malformed"),
         ("t1", "Split loop i0: 32 * 2 * 2 * 2 = 128.", "arithmetic"),
         ("t2", "Split loop i1 of [out.t2.split.i1.extent=64] iterations.", "misquoted"),
         ("t2", "Split loop i1, which makes it faster.", "speedup_claimed"),
@@ -382,10 +383,13 @@ def as_text(graph: Graph) -> str:
 @pytest.mark.parametrize(
     ("old", "new", "reason"),
     [
-        ('"factors":[32,2,2]', '"factors":[16,2,2]', "payload_changed"),
-        ('"d":2}', '"d":1}', "payload_changed"),
-        ('"factors":[32,2,2]', '"factors":[32,2,3]', "malformed"),
-        ('{"k":"EnterPostproc"}', "", "malformed"),
+        ("128 [32,2,2]", "128 [16,2,2]", "payload_changed"),
+        ("[0,16,64,512] 2", "[0,16,64,512] 1", "payload_changed"),
+        ("128 [32,2,2]", "128 [32,2,3]", "malformed"),
+        ('<postproc rules="llvm" version="1"/>\n', "", "payload_changed"),
+        ('<postproc rules="llvm"', '<postproc rules="cuda"', "payload_changed"),
+        ('<postproc rules="llvm"', '<postproc rules="metal"', "malformed"),
+        ('rules="llvm" version="1"', 'rules="llvm" version="2"', "malformed"),
         ("</graph>", "", "malformed"),
         ('version="tsel/1"', 'version="tsel/2"', "malformed"),
         ("<evidence", "<!-- a remark --><evidence", "malformed"),
@@ -480,12 +484,13 @@ def test_a_description_can_be_cited_whole(length: int, state: str) -> None:
     ]
     graph = say(f"The task says [in.task.description={words}] and no more.")
     graph = replace(graph, evidence=tuple(replace(e, text=words) if "task" in e.cite else e for e in graph.evidence))
-    assert verify(tsel.render(graph).text, TASK["trace"], facts, "construct").state == state
+    assert verify(tsel.render(graph).text, TASK["tsel"], TASK["trace"], facts, "construct").state == state
 
 
 def test_a_payload_with_a_long_string_is_judged() -> None:
-    label = LABELS["construct"].replace('],"a":["meta_schedule.parallel"]', f'],"a":["{"x" * 500}"]', 1)
-    long = re.sub(r'(\{"k":"Annotate","i":\["[t.0-9]+",)[^\]]*\]', lambda m: f'{m[1]}"{"x" * 8192}"]', label, count=1)
+    label = LABELS["construct"].replace("annotate b1 ms.parallel", f"annotate b1 {'x' * 500}", 1)
+    long = label.replace("ms.tiling_structure SSRSRS\n", f"ms.tiling_structure {'x' * 8192}\n")
+    assert len(long) > len(LABELS["construct"]) + 8500
     assert judge(long).state == "rejected"
 
 
@@ -510,7 +515,46 @@ def test_any_arithmetic_is_judged(text: str) -> None:
 
 
 def test_what_is_not_the_labels_fault_is_raised() -> None:
+    label, facts = LABELS["construct"], FACTS["construct"]
     with pytest.raises(ValueError, match="unknown mode"):
-        verify(LABELS["construct"], TASK["trace"], FACTS["construct"], "improve")
+        verify(label, TASK["tsel"], TASK["trace"], facts, "improve")
     with pytest.raises(ValueError, match="not sound"):
-        verify(LABELS["construct"], "{}", FACTS["construct"], "construct")
+        verify(label, TASK["tsel"], "{}", facts, "construct")
+    with pytest.raises(ValueError, match="not sound"):
+        verify(label, "<graph/>", TASK["trace"], facts, "construct")
+    for trace in (TASK["parent_trace"], tsel.decode(TASK["tsel"]).trace):
+        with pytest.raises(ValueError, match="not of the selected payload"):
+            verify(label, TASK["tsel"], trace, facts, "construct")
+
+
+def test_both_notations_are_judged_alike() -> None:
+    for mode, text in LABELS.items():
+        assert judge(tsel.convert(text, "json"), mode) == judge(text, mode)
+
+
+def test_post_processing_that_is_spelled_out_is_another_payload() -> None:
+    """Of the same trace, too: the payload of the tables is what is taught. Of its own payload it stands."""
+    graph = replace(GRAPHS["construct"], edits=tsel.lift(TASK["trace"]).edits, postproc=None)
+    spelled = tsel.render(replace(graph, evidence=(), analyses=(), effects=(), edges=())).text
+    assert judge(graph).reason == "payload_changed"
+    assert verify(tsel.render(graph).text, spelled, TASK["trace"], FACTS["construct"], "construct").state == "ok"
+
+
+def test_what_derived_post_processing_does_may_be_said_of_the_whole_and_of_no_edit() -> None:
+    assert judge(say("The initialisation is decomposed from the update.")).state == "ok"
+    assert judge(say("No initialisation is decomposed.")).reason == "false_claim"
+    assert judge(summarise("t6", "The initialisation is decomposed from the update.")).reason == "false_claim"
+    assert judge(say("A body of [out.postproc.annotation.pragma_auto_unroll_max_step=64] steps.")).state == "ok"
+
+
+@pytest.mark.parametrize("edit", [edit.id for edit in GRAPHS["construct"].edits])
+def test_a_summary_that_is_derived_is_nobodys_claim(edit: str) -> None:
+    bare = summarise(edit, "")
+    assert judge(bare).state == "ok"
+    derived = tsel.summaries(bare)[edit]
+    (tag,) = re.findall(rf'<trace_sequence id="{edit}"[^>]*>', text := tsel.render(bare).text)
+    written = text.replace(tag, f"{tag}<summary>{derived}</summary>")
+    assert tsel.decode(written).graph != bare
+    assert judge(written).state == "ok"
+    assert judge(written.replace(derived, f"{derived} It is inlined.")).reason == "false_claim"
+    assert judge(written.replace(derived, " ")).reason == "malformed"

@@ -1,7 +1,8 @@
 """Write the golden facts and labels anew from the tasks that lie here: `python tests/golden/labels/make.py`.
 
-`<name>.task.json` holds a workload, an environment and two payloads (graph A and the schedule that is taught). The
-script writes `<name>.facts.json` and `<name>.<mode>.xml`. Look at the difference before committing it.
+`<name>.task.json` holds a workload, an environment, and two schedules, each as trace and as payload (graph A and what
+is taught). The script writes the payloads anew, `<name>.facts.json` and `<name>.<mode>.xml`. Look at the difference
+before committing it.
 """
 
 import json
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from littledragon.compiler.facts import derive, request
+from littledragon.compiler.traces import admit
 from littledragon.schemas import tsel
 from littledragon.teacher_prompts.facts_teacher import explain
 from littledragon.teacher_prompts.protocol import Request, compose
@@ -26,6 +28,13 @@ def facts(task: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
     }
 
 
+def payload(task: dict[str, Any], trace: str) -> str:
+    """The payload of a trace; admitted in this process, so a wrong trace may end it."""
+    admitted = admit(task["workload"]["module"], trace, json.loads(task["environment"]["target"]))
+    assert admitted["failed"] is None, admitted["reason"]
+    return str(admitted["tsel"])
+
+
 def label(task: dict[str, Any], mode: str, known: list[dict[str, Any]]) -> str:
     """The label that the facts teacher writes."""
     graph = tsel.decode(task["tsel"]).graph
@@ -35,6 +44,8 @@ def label(task: dict[str, Any], mode: str, known: list[dict[str, Any]]) -> str:
 def main() -> None:
     for path in sorted(HERE.glob("*.task.json")):
         task = json.loads(path.read_text(encoding="utf-8"))
+        task |= {"tsel": payload(task, task["trace"]), "parent_tsel": payload(task, task["parent_trace"])}
+        path.write_text(json.dumps(task, indent=1) + "\n", encoding="utf-8")
         name = path.name.removesuffix(".task.json")
         derived = facts(task)
         lines = ",\n".join(
