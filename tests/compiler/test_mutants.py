@@ -34,6 +34,35 @@ def replayed(call: Any, first: int, count: int) -> Counter[str]:
     return gates
 
 
+TEXT = """<graph version="tsel/1" notation="line" tvm="0.25.0.post1">
+<trace_sequence id="t0">
+b0 = block NT_matmul
+b1 = block root
+{}
+enter_postproc
+</trace_sequence>
+</graph>
+"""
+
+
+@pytest.mark.parametrize(
+    ("lines", "gate"),
+    [
+        ("reorder_block_iter_var b1 []", "applicable"),  # dies
+        ("b2 = cache_read b0 0 shared consumers=b1", "applicable"),  # dies
+        ("b2 = cache_write b0 0 local\nb3 = cache_read b2 0 shared consumers=b0", "applicable"),  # dies
+        ("annotate b1 ms.parallel [1]", "wellformed"),  # takes minutes, or reads what is not its own
+        ("annotate b1 ms.vectorize x", "wellformed"),
+        ("annotate b1 ms.unroll_explicit 0.5", "wellformed"),
+        ("annotate b1 ms.parallel 16", ""),
+    ],
+)
+def test_what_tvm_dies_of_is_refused(call: Any, lines: str, gate: str) -> None:
+    module = mutants.modules()["matmul"]
+    told = call("probe.replays:replay", module=module, text=TEXT.format(lines), target=TARGETS["llvm"])
+    assert (told["failed"] or "") == gate, told["reason"]
+
+
 def test_mutants_replay_as_decoded_or_are_refused(call: Any) -> None:
     gates = replayed(call, 0, 60)
     assert gates[""] >= 6, gates

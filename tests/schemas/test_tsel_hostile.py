@@ -127,6 +127,21 @@ def test_twenty_thousand_mutated_traces(tmp_path: Path) -> None:
     assert hammered(tmp_path, 1_000_000, 20_000, "trace")["outcomes"]["accepted"] >= 200
 
 
+@pytest.mark.parametrize("probabilities", ["[1e308,1e308]", "[0.5,1e309]", "[NaN,0.5]", "[-1e308,1e308]", "[0.0,0.0]"])
+def test_wild_probabilities_are_refused(probabilities: str) -> None:
+    even = "[[0,16,64,512]]"
+    assert even in TEXT
+    assert not reads_or_refuses(TEXT.replace(even, f"[[16,64],{probabilities}]"))
+
+
+@pytest.mark.parametrize("key", ["parallel", "vectorize", "unroll_explicit", "unroll_implicit", "cooperative_fetch"])
+@pytest.mark.parametrize("value", ["[1]", "x", '{"str":"b3"}', '{"dict":{"a":1}}', "0.5"])
+def test_what_rules_read_as_a_number_is_one(key: str, value: str) -> None:
+    line = "annotate b1 ms.parallel 32"
+    assert line in LINES
+    assert not reads_or_refuses(LINES.replace(line, f"annotate b1 ms.{key} {value}"))
+
+
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32"])
 def test_other_encodings_are_refused(encoding: str) -> None:
     assert tsel.decode(LINES.encode()).trace == TRACE
