@@ -1,6 +1,5 @@
 """Facts, derived in a child as the stage does, against golden ones; and what may never be among them."""
 
-import dataclasses
 import json
 import re
 from pathlib import Path
@@ -13,7 +12,6 @@ from littledragon.compiler._facts import Facts
 from littledragon.compiler._payload_facts import _of_scheduled
 from littledragon.compiler.deeds import deeds, values
 from littledragon.compiler.facts import request
-from littledragon.compiler.rules import postproc_of
 from littledragon.schemas import tsel
 from littledragon.schemas.graph import Edit, Instruction
 
@@ -188,17 +186,24 @@ def test_derived_post_processing_is_one_edit_more() -> None:
     """The facts of the whole schedule are the same; what post-processing does stands under `postproc`."""
     task = read("matmul.task.json")
     graph = tsel.decode(task["tsel"]).graph
-    edits = tuple(edit for edit in graph.edits if edit.kind != "postproc")
-    short = tsel.render(dataclasses.replace(graph, edits=edits, postproc=postproc_of("llvm"))).text
-    whole = {row["path"]: row for row in derive(task, "construct")}
-    found = {row["path"]: row for row in derive({**task, "tsel": short}, "construct")}
+    assert graph.postproc is not None
+    admitted = children.worker("facts").call(
+        "littledragon.compiler.traces:apply",
+        deadline_s=60,
+        module=task["workload"]["module"],
+        text=task["tsel"],
+        target=json.loads(task["environment"]["target"]),
+    )
+    spelled = tsel.encode(admitted["trace"])
+    after = tsel.decode(spelled.text).graph.edits[len(graph.edits) :]
+    found = {row["path"]: row for row in derive(task, "construct")}
+    whole = {row["path"]: row for row in derive({**task, "tsel": spelled.text}, "construct")}
     ours = re.compile(r"out\.(t\d+|postproc)\.")
     alike = {path for path in whole if not ours.match(path)} - {"out.edits"}
     assert alike == {path for path in found if not ours.match(path)} - {"out.edits"}
     for path in alike:
         assert (whole[path]["value"], whole[path]["text"]) == (found[path]["value"], found[path]["text"])
-    assert json.loads(found["out.edits"]["value"]) == len(edits)
-    after = graph.edits[len(edits) :]
+    assert json.loads(found["out.edits"]["value"]) == len(graph.edits)
     steps = sum(len(edit.instructions) for edit in after)
     assert found["out.postproc.steps"]["text"] == f"post-processing of the schedule has {steps} instructions"
     deeds = [whole.get(f"out.{edit.id}.deeds", {"value": "[]"})["value"] for edit in after]
