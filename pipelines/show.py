@@ -39,7 +39,10 @@ NODES: Final = {"evidence": "green", "analysis": "yellow", "edit": "bold cyan", 
 PLACES: Final = {-1: "stays where it is", -2: "inlined"}
 """Decisions of SampleComputeLocation that name no loop (TVM, src/s_tir/schedule/primitive/sampling.cc)."""
 HEAD_LINES: Final = 40
-LONG: Final = ("module", "script", "features", "trace", "tsel", "graph", "messages", "completion", "spans", "inputs")
+LONG: Final = (
+    "module", "script", "features", "trace", "tsel", "graph", "messages", "completion", "completion_json", "spans",
+    "inputs",
+)  # fmt: skip
 """Columns that are shown in a form of their own, or not at all."""
 
 

@@ -87,7 +87,7 @@ def test_a_row_whose_workload_is_out_of_the_plan_is_one_line(tmp_path: Path, tab
 
 def test_an_illegal_payload_is_not_correct(tmp_path: Path, tables: Tables, fill: Any) -> None:
     label = tables["labels"][0]
-    wrong = label["graph"].replace('"factors":[2,4,8]', '"factors":[2,4,7]')
+    wrong = label["graph"].replace("[2,4,8]", "[2,4,7]")
     assert wrong != label["graph"]
     label["graph"] = wrong
     code, told = run(fill(tmp_path / "w", tables).path, label["label_id"], SIMULATED)

@@ -91,7 +91,7 @@ def test_wide_content_folds_and_nothing_is_lost(store: Store) -> None:
         text = shown(store, id, width=width)
         assert max(len(line) for line in text.splitlines()) <= width
         squeezed = "".join(c for c in text if c.isalnum() or c in "._")
-        assert "decompose_reduction" in squeezed
+        assert "reverse_compute_at" in squeezed
         assert "…" not in text
 
 
