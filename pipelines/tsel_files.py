@@ -8,6 +8,7 @@ from littledragon.compiler import children
 from littledragon.pipelines.errors import UserError
 from littledragon.pipelines.files import read_regular, require_unicode
 from littledragon.schemas import tsel
+from littledragon.schemas.graph import Graph
 
 APPLY_DEADLINE_S = 120.0
 """For the start of a child, TVM's import and the replay."""
@@ -23,12 +24,10 @@ def check(path: Path) -> str:
     graph = _decode(path).graph
     instructions = sum(len(edit.instructions) for edit in graph.edits)
     explained = len(graph.evidence) + len(graph.analyses) + len(graph.effects)
-    derived = graph.postproc
-    after = f"derived post-processing ({derived.rules})" if derived else "no derived post-processing"
     return (
         f"{path}: well-formed {tsel.VERSION}, notation {_notation(path)}, {_count(len(graph.edits), 'edit')}, "
         f"{_count(instructions, 'instruction')}, {_count(len(graph.maps), 'index map')}, "
-        f"{_count(explained, 'explanation')}, {after}"
+        f"{_count(explained, 'explanation')}, {_after(graph)}"
     )
 
 
@@ -77,6 +76,14 @@ def _decode(path: Path) -> tsel.Decoded:
         return tsel.decode(_read(path))
     except tsel.TselError as error:
         raise UserError(f"{path}: {error}; gate {error.gate}") from None
+
+
+def _after(graph: Graph) -> str:
+    """What becomes of a graph's post-processing."""
+    if graph.postproc is not None:
+        return f"post-processing derived ({graph.postproc.rules})"
+    spelled = any(step.kind == "EnterPostproc" for edit in graph.edits for step in edit.instructions)
+    return "post-processing spelled out" if spelled else "no post-processing"
 
 
 def _notation(path: Path) -> str:

@@ -97,7 +97,9 @@ def test_an_illegal_payload_is_not_correct(tmp_path: Path, tables: Tables, fill:
 
 def test_a_payload_that_does_not_apply_is_not_correct(tmp_path: Path, tables: Tables, fill: Any) -> None:
     label = tables["labels"][0]
-    label["graph"] = label["graph"].replace('["NT_matmul","main"]', '["no_such_block","main"]')
+    good = label["graph"]
+    label["graph"] = good.replace("b0 = block NT_matmul\n", "b0 = block no_such_block\n")
+    assert label["graph"] != good
     code, told = run(fill(tmp_path / "w", tables).path, label["label_id"], SIMULATED)
     assert code == replay.NOT_CORRECT
     assert "not correct here: fails " in told
