@@ -60,7 +60,7 @@ def propose(
         init_min_unmeasured=min(50, population),
         genetic_num_iters=GENERATIONS if records else 1,
     )
-    with _intrinsics_where_needed(target):
+    with intrinsics_where_needed(target):
         context = ms.TuneContext(
             mod,
             target=tvm.target.Target(target),
@@ -187,7 +187,7 @@ def _random(context: Any, space: Any, state: int) -> Any:
 
 
 @contextlib.contextmanager
-def _intrinsics_where_needed(target: dict[str, Any]) -> Iterator[None]:
+def intrinsics_where_needed(target: dict[str, Any]) -> Iterator[None]:
     """TuneContext imports the tensor intrinsics of every target, 9 s, though plain CPU rules use none: spare that."""
     name = "tvm.s_tir.tensor_intrin"
     if target["kind"] != "llvm" or target.get("mcpu", "") not in PLAIN_CPUS or name in sys.modules:

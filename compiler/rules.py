@@ -9,7 +9,7 @@ would mean something else, and the version must go up.
 from collections.abc import Mapping
 from typing import Any, Final
 
-from littledragon.compiler.proposals import PLAIN_CPUS
+from littledragon.compiler.proposals import PLAIN_CPUS, intrinsics_where_needed
 from littledragon.schemas import tsel
 from littledragon.schemas.graph import Postproc
 
@@ -70,7 +70,8 @@ def processors(postproc: Postproc, module: Any, target: dict[str, Any]) -> list[
     names = tuple(type(processor).__name__ for processor in found)
     if names != POSTPROCS[postproc.rules]:
         raise ValueError(f"TVM's post-processors of {postproc.rules} are other ones than those recorded: {names}")
-    context = ms.TuneContext(module, target=tvm.target.Target(target), num_threads=1)
+    with intrinsics_where_needed(target):
+        context = ms.TuneContext(module, target=tvm.target.Target(target), num_threads=1)
     for processor in found:
         processor._initialize_with_tune_context(context)
     return found

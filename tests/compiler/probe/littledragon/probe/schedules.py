@@ -14,14 +14,14 @@ def processors(target: dict[str, Any]) -> list[str]:
     from tvm.s_tir import meta_schedule as ms
     from tvm.script import tirx as T
 
-    from littledragon.compiler.proposals import _intrinsics_where_needed
+    from littledragon.compiler.proposals import intrinsics_where_needed
 
     @T.prim_func
     def nothing(x: T.Buffer((4,), "float32")) -> None:
         for i in range(4):
             x[i] = T.float32(0)
 
-    with _intrinsics_where_needed(target):
+    with intrinsics_where_needed(target):
         context = ms.TuneContext(
             tvm.IRModule({"main": nothing}),
             target=tvm.target.Target(target),
