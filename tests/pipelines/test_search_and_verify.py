@@ -11,13 +11,14 @@ from typing import Any
 
 import pytest
 
-from littledragon.compiler import children
+from littledragon.compiler import children, targets
 from littledragon.pipelines import driver, search, verify
 from littledragon.pipelines.config import Config
 from littledragon.pipelines.executor import Answer, Serial
 from littledragon.pipelines.lease import acquire
 from littledragon.pipelines.stage import Result, Unit
 from littledragon.pipelines.store import Store
+from littledragon.schemas import tsel
 from littledragon.schemas.ids import content_id
 from littledragon.schemas.tables import BY_NAME
 
@@ -266,3 +267,33 @@ def test_real_kernels_from_search_to_anchor(store: Store, workloads: list[dict[s
     assert 0 < anchor["empty_us"] < anchor["anchor_us"]
     assert {row["cases"] for row in store.rows("verdicts")} == {4}
     assert {entry["repeat_ms"] for row in store.rows("verdicts") for entry in json.loads(row["observed"])} == {1.0}
+
+
+def test_a_candidate_that_never_crosses_the_boundary_is_a_row(store: Store, workloads: list[dict[str, Any]]) -> None:
+    """It is refused at its gate like any other, keeps its trace, is counted, and nothing is learned from it."""
+    golden = Path(__file__).parents[1] / "golden" / "release"
+    trace = tsel.decode((golden / "payload_slow.txt").read_bytes()).trace
+    payload = {
+        "workload_id": workloads[0]["workload_id"],
+        "module": (golden / "module.json").read_text(encoding="utf-8"),
+        "target": targets.target("llvm"),
+        "environment": search.environment_row(SMALL),
+        "round": 0,
+    }
+    row = search._row(payload, "evolutionary", trace)
+    trial = search.Trial(row, trace={"candidate_id": row["candidate_id"], "trace": trace})
+    search._admit(trial, payload, SMALL)
+    assert (trial.row["status"], trial.row["module_hash"], trial.scheduled) == ("postprocessed", None, None)
+    assert "never enters post-processing" in trial.row["reason"]
+    assert trial.trace is not None
+    assert (trial.trace["trace"], trial.trace["tsel"], trial.trace["postproc_rules"]) == (trace, None, None)
+    assert (trial.trace["instructions"], trial.trace["postproc_instructions"]) == (17, 0)
+
+    unit = Unit("search", search.VERSION, {}, {"round": 0})
+    rows = {"candidates": [trial.row], "traces": [trial.trace], "environments": [payload["environment"]]}
+    store.commit(unit, Result(rows), OBSERVED)
+    store.plan("search", [unit])
+    counts = {row["gate"]: row["candidates"] for row in store.sql("select gate, candidates from funnel").to_pylist()}
+    assert (counts["replayed"], counts["postprocessed"], counts["timed"]) == (1, 0, 0)
+    later = Unit("search", search.VERSION, {}, {**payload, "environment_id": row["environment_id"], "round": 1})
+    assert search.load(store, later, SMALL)["records"] == []
