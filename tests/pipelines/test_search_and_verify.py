@@ -4,6 +4,8 @@ import dataclasses
 import json
 import math
 import statistics
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -297,3 +299,17 @@ def test_a_candidate_that_never_crosses_the_boundary_is_a_row(store: Store, work
     assert (counts["replayed"], counts["postprocessed"], counts["timed"]) == (1, 0, 0)
     later = Unit("search", search.VERSION, {}, {**payload, "environment_id": row["environment_id"], "round": 1})
     assert search.load(store, later, SMALL)["records"] == []
+
+
+def test_admission_on_a_plain_cpu_spares_the_tensor_intrinsics() -> None:
+    """Their import takes longer than an admission may, in every child that was killed and starts again."""
+    golden = Path(__file__).parents[1] / "golden" / "release"
+    code = (
+        "import sys; from pathlib import Path; from littledragon.compiler import traces; "
+        "module, trace = (Path(name).read_text() for name in sys.argv[1:]); "
+        "answer = traces.admit(module, trace, {'kind': 'llvm', 'num-cores': 2}); "
+        "print(answer['rules'], 'tvm.s_tir.tensor_intrin' in sys.modules)"
+    )
+    files = [str(golden / name) for name in ("module.json", "trace_slow.json")]
+    said = subprocess.run([sys.executable, "-c", code, *files], capture_output=True, text=True, check=True, timeout=60)
+    assert said.stdout.split() == ["llvm", "False"]
