@@ -162,6 +162,8 @@ def _extent(draw: random.Random, steps: Steps, maps: dict[str, Any]) -> None:
     by = draw.choice((1, 1, 2, 3, 1 << 10, 1 << 20))
     decision = steps[at][1].decision
     factors = list(decision["factors"])
+    if not factors or not isinstance(factors[0], int):
+        return
     factors[0] *= by
     if draw.random() < 0.3:
         factors[draw.randrange(len(factors))] = draw.choice((0, -1, 3, 7, 1 << 40, True, 2.0, None, "4"))
@@ -173,7 +175,7 @@ def _decide(draw: random.Random, steps: Steps, maps: dict[str, Any]) -> None:
     if at is not None:
         high = len(steps[at][1].attrs[0]) - 1 if steps[at][1].kind == "SampleCategorical" else 6
         low = 0 if steps[at][1].kind == "SampleCategorical" else -2
-        near = draw.randint(low, high)
+        near = draw.randint(low, max(low, high))
         _put(steps, at, decision=near if draw.random() < 0.9 else draw.choice((-1, -3, high + 1, 1 << 40, None, True)))
 
 

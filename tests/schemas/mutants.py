@@ -134,6 +134,7 @@ def schedule(seed: int) -> tuple[Base, str] | None:
     base = draw.choice([base for base in real if base.target == target])
     graph = decisions(draw, base.graph) if draw.random() < 0.34 else regraph(draw, base.graph)[1]
     try:
+        tsel.spell(graph)
         text = tsel.render(graph, draw.choice(NOTATIONS)).text
         tsel.decode(text)
     except tsel.TselError:

@@ -142,6 +142,22 @@ def test_what_rules_read_as_a_number_is_one(key: str, value: str) -> None:
     assert not reads_or_refuses(LINES.replace(line, f"annotate b1 ms.{key} {value}"))
 
 
+@pytest.mark.parametrize(
+    "fragment",
+    [
+        '{"k":"GetSBlock","a":[{"str":"b3"}]}',
+        '{"k":"CacheRead","i":[".0.0"],"a":[0,{"str":"b3"}]}',
+        '{"k":"Annotate","i":[".0.0",{"FloatImm:float64":1}],"a":["x"]}',
+        '{"k":"Annotate","i":[".0.0",{"float":1}],"a":["x"]}',
+        '{"k":"Annotate","i":[".0.0",[{"float":1}]],"a":["x"]}',
+    ],
+)
+def test_a_value_has_one_spelling(fragment: str) -> None:
+    head = '<graph version="tsel/1" notation="json" tvm="0.25.0.post1">'
+    edit = f'<trace_sequence id="t0">\n{{"k":"GetSBlock","a":["C"]}}\n{fragment}\n</trace_sequence>'
+    assert not reads_or_refuses(f"{head}\n{edit}\n</graph>\n")
+
+
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32"])
 def test_other_encodings_are_refused(encoding: str) -> None:
     assert tsel.decode(LINES.encode()).trace == TRACE

@@ -9,7 +9,7 @@ BYTES = 1 << 20
 """The longest text that the language reads."""
 _NAME = re.compile(r"(?<![\w.])(?:[blvB]\d+(?:-\d+)?|t\d+\.\d+\.\d+|\.\d+\.\d+)")
 _NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?")
-_LIST = re.compile(r"\[-?\d+(?:, ?-?\d+)*\]")
+_LIST = re.compile(r"\[-?\d{1,20}(?:, ?-?\d{1,20})*\]")
 _STRING = re.compile(r'"[^"<>\n]*"')
 _WORD = re.compile(r"(?<![\w.<])[A-Za-z][A-Za-z_]{2,}")
 _EDIT = re.compile(r"<trace_sequence\b.*?</trace_sequence>\n?", re.DOTALL)
