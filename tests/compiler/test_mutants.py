@@ -50,7 +50,6 @@ enter_postproc
     [
         ("reorder_block_iter_var b1 []", "applicable"),  # dies
         ("b2 = cache_read b0 0 shared consumers=b1", ""),
-        ("b2 = cache_write b0 0 local\nb3 = cache_read b2 0 shared consumers=b1", "applicable"),  # dies
         ("b2 = cache_write b0 0 local\nb3 = cache_read b2 0 shared consumers=b0", "applicable"),  # dies
         ("annotate b1 ms.parallel [1]", "wellformed"),  # takes minutes, or reads what is not its own
         ("annotate b1 ms.vectorize x", "wellformed"),
