@@ -77,8 +77,8 @@ class Stepper:
     """Shared memory of 8 bytes where `applied` is written down too, for one who outlives this process."""
     applied: int = 0
     """Instructions that were applied without an error."""
-    boundary: Any = None
-    """A copy of the schedule from just before it crossed the boundary; None where it did not."""
+    crossed: bool = False
+    """Whether it crossed the boundary to post-processing."""
     _variables: dict[str, Any] = field(default_factory=dict)
 
     def run(self) -> None:
@@ -99,8 +99,7 @@ class Stepper:
             self._reached(seen)
             instruction = listed[seen][1]
             _compare(self.schedule, instruction, inputs)
-            if instruction.kind == "EnterPostproc" and self.boundary is None:
-                self.boundary = self.schedule.copy()
+            self.crossed = self.crossed or instruction.kind == "EnterPostproc"
             seen += 1
             return decision
 
@@ -177,6 +176,8 @@ def _compare(schedule: Any, instruction: Instruction, inputs: Any) -> None:
     """An instruction against the program that it is about to be applied to."""
     if instruction.kind == "CacheRead" and inputs[1]:
         _consumed(schedule, inputs[0], inputs[1], instruction.attrs[0])
+    if instruction.kind == "ReorderBlockIterVar" and schedule.get_sref(inputs[0]).parent is None:
+        raise ValueError("the outermost block has no iterators to reorder, and TVM dies of it")
     if not isinstance(instruction.decision, dict):
         return
     extent = schedule.get(inputs[0]).extent

@@ -202,7 +202,7 @@ def _whole(stepper: Stepper, mod: Any, target: Target, answer: dict[str, Any]) -
     trace, rules = answer["trace"], rules_of(target)
     literals(stepper.graph)
     replayed = _replay(mod, stepper.loaded, trace)
-    if stepper.boundary is None:
+    if not stepper.crossed:
         raise Refused("postprocessed", f"it never enters post-processing: end it with {_HOW}")
     payload = stepper.graph if rules is None else _derived(stepper, trace, mod, target, rules)
     return payload, trace if payload is stepper.graph else tsel.spell(payload), replayed
@@ -276,18 +276,20 @@ def _run(processor: Any, scheduled: Any) -> None:
 
 
 def _derived(stepper: Stepper, trace: str, mod: Any, target: Target, rules: str) -> Graph:
-    """`derive`, after the whole trace was stepped through: the schedule at the boundary is at hand."""
+    """`derive`, after the whole trace was stepped through."""
     from tvm_ffi import structural_equal
 
-    if stepper.boundary is None:
+    if not stepper.crossed:
         return stepper.graph
     graph = _prefix(stepper.graph)
     kept = {edit.id for edit in graph.edits}
     edits = {edit.id for edit in stepper.graph.edits}
     if any({edge.source, edge.target} & (edits - kept) for edge in graph.edges):
         return stepper.graph
-    again, postproc = stepper.boundary.copy(), postproc_of(rules)
+    # On a schedule of its own: TVM's copies share statements, and post-processors rewrite them in place.
+    prefix, postproc = tsel.spell(graph), postproc_of(rules)
     try:
+        again = _replay(mod, load(prefix), prefix)
         if _postprocess(again, mod, target, postproc) != trace:
             return stepper.graph
     except Refused:

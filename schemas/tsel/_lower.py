@@ -32,7 +32,7 @@ _ENDS: Final = {"supports": ("e", "a"), "motivates": ("a", "t"), "predicts": ("t
 _PLACED: Final = ("ComputeAt", "ReverseComputeAt")
 _DEEP: Final = 8
 _MANY: Final = 10_000
-_LONG: Final = 1 << 19
+_LONG: Final = 1 << 18
 """Leaves, and characters of maps, of graphs so large that the length of their traces must be looked at: a run of
 names or a map is a short text for much."""
 _KIND: Final = re.compile(r"[a-z][a-z_]{0,31}")
@@ -60,7 +60,8 @@ def lower(graph: Graph) -> Leaf:
         if name not in state.used:
             raise illegal("map", name, "a map that no instruction uses")
     tree = ("array", (("array", tuple(state.instructions)), ("array", tuple(state.decisions))))
-    if (state.leaves > _MANY or state.mapped > _LONG) and len(write(tree, graph.tvm)) > MAX_TRACE:
+    many = len(state.instructions) > 1000 or state.leaves > _MANY or state.mapped > _LONG
+    if many and len(write(tree, graph.tvm)) > MAX_TRACE:
         raise illegal("size", "graph", f"its trace is longer than {MAX_TRACE} characters")
     return tree
 
@@ -267,6 +268,8 @@ class _State:
             raise _wrong("map", f'{slot.name} must be {{"map": "m…"}}, naming a map of the graph')
         pooled = self.graph.maps[name]
         self.used.add(name)
+        if indent is not None and _maps.names(pooled):
+            raise _wrong("map", f"{slot.name}: a map among the attributes takes no sampled number")
         for sampled in _maps.names(pooled):
             self._reference(sampled, slot)
             if sampled[0] != "v":
@@ -344,9 +347,9 @@ class _State:
             value = self.numbers.get(value, value)
         if value is None:
             raise _wrong("value", f"{key} has no value")
-        low, high = ANNOTATION_RANGES.get(key, (value, value))
-        if isinstance(value, (int, float)) and not low <= value <= high:
-            raise _wrong("range", f"{key} lies from {low} to {high}")
+        low, high = ANNOTATION_RANGES.get(key, (0, 0))
+        if key in ANNOTATION_RANGES and (type(value) is not int or not low <= value <= high):
+            raise _wrong("range", f"{key} is a whole number from {low} to {high}")
 
     def _boundary(self, _: tuple[Any, ...], __: tuple[Any, ...]) -> None:
         self.boundaries += 1
@@ -395,20 +398,26 @@ def _list(slot: Slot, value: Any) -> list[Any]:
     return list(value)
 
 
+def _likely(numbers: list[float]) -> bool:
+    """Whether these can be probabilities."""
+    return all(0 <= number <= 1.001 for number in numbers) and 0 < math.fsum(numbers) <= 1.001
+
+
 def _typed(slot: Slot, value: Any) -> Leaf:
     """The leaf of an integer, flag, string or list, checked against its slot."""
     types = {*map(type, value)} if type(value) is list and len(value) <= MAX_OUTPUTS else set()
     if slot.type == "ints" and types == {int} and slot.low <= min(value) and max(value) <= slot.high:
         return ("array", tuple([("int", item) for item in value]))
-    if slot.type == "floats" and types == {float} and min(value) >= 0 and 0 < math.fsum(value) <= 1.001:
+    if slot.type == "floats" and types == {float} and _likely(value):
         return ("array", tuple([("FloatImm:float32", item) for item in value]))
+    if isinstance(value, dict) and "str" in value:
+        raise _wrong("value", f"{slot.name}: a text here is written as it stands")
     leaf = _values.mean(value, slot.plain, "")
     tag, inner = leaf
     if slot.type in ("ints", "floats"):
         _list(slot, value)
         if slot.type == "floats":
-            fits = all(t.startswith(("FloatImm:", "float")) and v >= 0 for t, v in inner)
-            fits = fits and 0 < math.fsum(v for _, v in inner) <= 1.001
+            fits = all(t.startswith(("FloatImm:", "float")) for t, _ in inner) and _likely([v for _, v in inner])
         else:
             fits = bool(inner or slot.empty) and all(_integer(t) and slot.low <= v <= slot.high for t, v in inner)
     elif slot.type == "str":

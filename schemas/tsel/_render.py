@@ -65,7 +65,7 @@ def render(graph: Graph, notation: Notation) -> Encoded:
         _node(out, f'<analysis id="{_attribute(analysis.id)}">{_prose(analysis.text)}</analysis>')
     try:
         _payload(out, graph, notation)
-    except (LookupError, TypeError, ValueError, AttributeError):
+    except (LookupError, TypeError, ValueError, AttributeError, RecursionError):
         lower(graph)
         raise
     for effect in graph.effects:

@@ -86,7 +86,7 @@ def _tagged(value: dict[str, Any], plain: bool, place: str, depth: int) -> Leaf:
         leaf = (tag, inner)
     elif ":" in tag:
         kind, _, dtype = tag.partition(":")
-        leaf = immediate(kind, dtype, inner)
+        leaf = immediate(kind, dtype, inner) if kind == "IntImm" or type(inner) is float else None
     if leaf is None or spell(leaf, plain) != value:
         raise illegal("value", place, f"not a value, or one that has a shorter spelling: {str(value)[:60]}")
     return leaf

@@ -63,6 +63,8 @@ def read(text: str | bytes) -> Document:
         raise malformed("type", "text", "a text is expected")
     if len(text) > MAX_TEXT:
         raise malformed("size", "text", f"longer than {MAX_TEXT} bytes")
+    if b"\0" in text or text.startswith(b"\xef\xbb\xbf"):
+        raise malformed("encoding", "text", "not UTF-8, or with a byte order mark or NUL in it")
     try:
         text.decode()
     except UnicodeDecodeError:
