@@ -8,7 +8,7 @@ from littledragon.schemas.tsel._cut import cut
 from littledragon.schemas.tsel._error import MAX_INSTRUCTIONS, illegal, malformed
 from littledragon.schemas.tsel._lower import TVM
 from littledragon.schemas.tsel._primitives import PRIMITIVES, Primitive, Slot
-from littledragon.schemas.tsel._tree import NAME, Leaf, items
+from littledragon.schemas.tsel._tree import NAME, Budget, Leaf, items
 
 _MAP_SLOTS = ("map", "map?")
 
@@ -76,6 +76,7 @@ class _Lifter:
         self.version = version
         self.here = 0
         self.kind = ""
+        self.budget = Budget()
         self.names: set[str] = set()
         self.maps: dict[str, Any] = {}
         self.texts: dict[str, dict[str, str]] = {}
@@ -118,6 +119,7 @@ class _Lifter:
         outputs: tuple[Leaf, ...],
         decision: Leaf | None,
     ) -> Instruction:
+        self.budget.count(len(inputs) + len(attrs) + len(outputs) + 4)
         slots = primitive.inputs
         last = slots[-1] if slots and slots[-1].many else None
         given = []
@@ -138,6 +140,8 @@ class _Lifter:
 
     def _input(self, tag: str, value: Any, slot: Slot | None) -> Any:
         """An input that is no name."""
+        if tag in ("array", "dict"):
+            self.budget.take((tag, value))
         if tag == "array":
             values = [self._input(kind, inner, None) for kind, inner in value]
             return tuple(values) if slot is not None and (slot.type == "blocks" or slot.lists) else values
@@ -165,6 +169,8 @@ class _Lifter:
             return value
         if tag == "str":
             return self._map(value) if slot is not None and slot.type in _MAP_SLOTS else value
+        if tag in ("array", "dict"):
+            self.budget.take(leaf)
         return _values.spell(leaf, slot is not None and slot.plain)
 
     def _map(self, text: str) -> dict[str, str]:
@@ -178,6 +184,7 @@ class _Lifter:
 
     def _decision(self, primitive: Primitive, leaf: Leaf) -> Any:
         tag, value = leaf
+        self.budget.take(leaf)
         if primitive.decision == "tile" and tag == "array" and value:
             extent = 1
             for kind, factor in value:

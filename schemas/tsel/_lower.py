@@ -61,9 +61,17 @@ def lower(graph: Graph) -> Leaf:
             raise illegal("map", name, "a map that no instruction uses")
     tree = ("array", (("array", tuple(state.instructions)), ("array", tuple(state.decisions))))
     many = len(state.instructions) > 1000 or state.leaves > _MANY or state.mapped > _LONG
-    if many and len(write(tree, graph.tvm)) > MAX_TRACE:
-        raise illegal("size", "graph", f"its trace is longer than {MAX_TRACE} characters")
+    if many and not _fits(tree, graph.tvm):
+        raise illegal("size", "graph", f"its trace is longer than {MAX_TRACE} characters, or has too many leaves")
     return tree
+
+
+def _fits(tree: Leaf, version: str) -> bool:
+    """Whether a tree can be written as a trace."""
+    try:
+        return len(write(tree, version)) <= MAX_TRACE
+    except TselError:
+        return False
 
 
 def _structure(graph: Graph) -> None:

@@ -63,55 +63,63 @@ def parse(text: str) -> tuple[Leaf, str]:
 
 def _leaves(nodes: list[Any]) -> list[Leaf]:
     """The tree under each node. TVM writes the children of a node before it, so one pass is enough and no cycle
-    can be."""
+    can be. Nodes that share each other may stand for a tree of any size: who walks along one counts (`Budget`)."""
     leaves: list[Leaf] = []
-    depths: dict[int, int] = {}
-    """Of the nodes that hold others."""
-    owned: set[int] = set()
-    """Those of them that another one holds."""
-    shared = False
-    put, find, holders = leaves.append, leaves.__getitem__, depths.keys()
+    put, find = leaves.append, leaves.__getitem__
     try:
-        for here, node in enumerate(nodes):
+        for node in nodes:
             kind, data = node["type"], node.get("data")
             if kind == "ffi.String" and type(data) is str and len(data) <= MAX_STRING and data.isascii():
                 put(("str", data))
-            elif kind in ("ffi.Array", "ffi.Map") and type(data) is list:
-                children = tuple(map(find, data))
+            elif kind == "ffi.Array" and type(data) is list:
                 if data and min(data) < 0:
                     raise IndexError
-                depth = 1
-                if not holders.isdisjoint(data):
-                    inner = [i for i in data if i in depths]
-                    depth += max([depths[i] for i in inner])
-                    shared = shared or not owned.isdisjoint(inner) or len(set(inner)) < len(inner)
-                    owned.update(inner)
-                    if depth > _MAX_DEPTH:
-                        raise malformed("depth", f"node {here}", f"deeper than {_MAX_DEPTH}")
-                depths[here] = depth
-                put(("array", children) if kind == "ffi.Array" else _dict(children, here))
+                put(("array", tuple(map(find, data))))
             elif kind in ("ir.IntImm", "ir.FloatImm") and type(data) is dict:
                 put(_immediate(kind, data, leaves))
+            elif kind == "ffi.Map" and type(data) is list:
+                if data and min(data) < 0:
+                    raise IndexError
+                put(_dict(tuple(map(find, data)), len(leaves)))
             else:
-                put(_plain(kind, data, f"node {here}"))
+                put(_plain(kind, data, f"node {len(leaves)}"))
             if len(node) > 2:
                 raise KeyError
     except IndexError:
         raise malformed("index", f"node {len(leaves)}", "a reference to a node that is not before it") from None
     except (KeyError, TypeError, AttributeError):
         raise malformed("node", f"node {len(leaves)}", "not a node with type and data") from None
-    if shared:
-        _measure(nodes, depths)
     return leaves
 
 
-def _measure(nodes: list[Any], depths: dict[int, int]) -> None:
-    """Refuses nodes that share each other, and so stand for a tree that is far larger than their text."""
-    sizes = [1] * len(nodes)
-    for here in depths:
-        sizes[here] += sum([sizes[i] for i in nodes[here]["data"]])
-        if sizes[here] > MAX_LEAVES:
-            raise malformed("size", f"node {here}", f"more than {MAX_LEAVES} leaves")
+class Budget:
+    """How much of a tree may still be walked along, where its nodes may share each other."""
+
+    def __init__(self) -> None:
+        self.left = MAX_LEAVES
+
+    def take(self, leaf: Leaf) -> None:
+        """Takes the size of a tree.
+
+        Raises:
+            TselError: gate `parsed`, rule `size`: the tree is deeper or larger than a trace may be.
+        """
+        stack = [(leaf, 0)]
+        while stack:
+            (tag, value), depth = stack.pop()
+            self.left -= 1
+            if self.left < 0 or depth > _MAX_DEPTH:
+                raise malformed("size", "trace", f"more than {MAX_LEAVES} leaves, or deeper than {_MAX_DEPTH}")
+            if tag == "array":
+                stack += [(child, depth + 1) for child in value]
+            elif tag == "dict":
+                stack += [(child, depth + 1) for _, child in value]
+
+    def count(self, number: int) -> None:
+        """Takes that many leaves."""
+        self.left -= number
+        if self.left < 0:
+            raise malformed("size", "trace", f"more than {MAX_LEAVES} leaves")
 
 
 def _dict(parts: tuple[Leaf, ...], here: int) -> Leaf:
@@ -165,7 +173,12 @@ def _plain(kind: Any, data: Any, place: str) -> Leaf:
 
 
 def write(leaf: Leaf, version: str) -> str:
-    """The canonical `save_json` text of a tree: every node its own, children first. `tvm.ir.load_json` reads it."""
+    """The canonical `save_json` text of a tree: every node its own, children first. `tvm.ir.load_json` reads it.
+
+    Raises:
+        TselError: gate `parsed`, rule `size`.
+    """
+    Budget().take(leaf)
     nodes: list[dict[str, Any]] = []
 
     def add(kind: str, data: Any = None) -> int:

@@ -239,8 +239,8 @@ def test_derived_summaries_pass_the_verifiers_words(lifted: list[tuple[str, Grap
     """No word of a summary claims what its edit does not do; numbers stand in computations, names are known."""
     counted = 0
     for _, graph in lifted:
-        _, scopes = _claims.scopes(graph, {})
-        known = _claims.names(graph, [])
+        _, scopes = _claims.scopes(graph, (), {})
+        known = _claims.names(graph, (), [])
         for edit_id, text in tsel.summaries(graph).items():
             count, false = _claims.claims(text, scopes[edit_id])
             assert false == [], text

@@ -212,7 +212,10 @@ def many_maps(count: int = 8000) -> str:
         text = {"root_index": 4, "nodes": parts, "metadata": {"tvm_version": tsel.TVM}}
         inputs = add("ffi.Array", [block, add("ffi.String", json.dumps(text, separators=(",", ":")))])
         instructions.append(add("ffi.Array", [kind, inputs, attrs, empty]))
-    return json.dumps(graph, separators=(",", ":"))
+    # children stand before the node that holds them
+    whole = add("ffi.Array", [add("ffi.Array", list(instructions)), root[1]])
+    nodes[graph["root_index"]] = nodes[root[0]] = {"type": "None"}
+    return json.dumps(graph | {"root_index": whole}, separators=(",", ":"))
 
 
 def many_lookups(edit: int = 150, consumers: int = 500, lookups: int = 6000) -> str:
