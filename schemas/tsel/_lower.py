@@ -15,7 +15,7 @@ from littledragon.schemas.graph import Graph, Instruction
 from littledragon.schemas.tsel import _json, _maps, _values
 from littledragon.schemas.tsel._error import MAX_INSTRUCTIONS, MAX_LEAVES, MAX_OUTPUTS, MAX_TRACE, TselError, illegal
 from littledragon.schemas.tsel._primitives import ANNOTATION_RANGES, PRAGMAS, PRIMITIVES, Primitive, Slot
-from littledragon.schemas.tsel._tree import NAME, Leaf, write
+from littledragon.schemas.tsel._tree import NAME, Budget, Leaf, write
 
 TVM: Final = "0.25.0.post1"
 """The TVM whose traces `tsel/1` holds; another version's are refused."""
@@ -60,7 +60,7 @@ def lower(graph: Graph) -> Leaf:
         if name not in state.used:
             raise illegal("map", name, "a map that no instruction uses")
     tree = ("array", (("array", tuple(state.instructions)), ("array", tuple(state.decisions))))
-    many = len(state.instructions) > 1000 or state.leaves > _MANY or state.mapped > _LONG
+    many = len(state.instructions) > 1000 or state.budget.left < MAX_LEAVES - _MANY or state.mapped > _LONG
     if many and not _fits(tree, graph.tvm):
         raise illegal("size", "graph", f"its trace is longer than {MAX_TRACE} characters, or has too many leaves")
     return tree
@@ -164,7 +164,7 @@ class _State:
         self.places: set[str] = set()
         """Sampled locations. They may be no loop at all, and TVM dies where another primitive takes one."""
         self.boundaries = 0
-        self.leaves = 0
+        self.budget = Budget()
         self.mapped = 0
         """Characters of all index maps: a short text may use a long map many times."""
 
@@ -187,9 +187,7 @@ class _State:
         if plan.primitive.decision is not None or decision is not None:
             self._decide(plan.primitive, instruction, fixed)
         made = self._outputs(plan, instruction) if outputs or plan.letter else _NOTHING
-        self.leaves += len(inputs) + len(outputs)
-        if self.leaves > MAX_LEAVES:
-            raise _wrong("size", f"more than {MAX_LEAVES} inputs and outputs")
+        self.budget.count(len(inputs) + len(attrs) + len(outputs) + 4)
         self.instructions.append(("array", (plan.kind, ("array", tuple(given)), ("array", fixed), ("array", made))))
 
     def _inputs(self, plan: _Plan, inputs: tuple[Any, ...]) -> list[Leaf]:
@@ -229,7 +227,9 @@ class _State:
         elif slot.type == "value":
             if type(value) is int and -(1 << 31) <= value < 1 << 31:
                 return ("IntImm:int32", value)
-            return self._given(slot, value, slot.plain, 0)
+            leaf = self._given(slot, value, slot.plain, 0)
+            self.budget.take(leaf)
+            return leaf
         leaf = _typed(slot, value)
         return ("str", f'"{leaf[1]}"') if leaf[0] == "str" else leaf
 
