@@ -62,7 +62,7 @@ lint: setup
 
 # Resolve the versions anew for every supported Python.
 constraints:
-	uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 \
+	uv pip compile pyproject.toml --extra dev --extra fuzz --universal --python-version 3.11 \
 	    --no-emit-index-url --no-annotate --no-header --quiet --upgrade --output-file constraints.txt
 
 clean:
