@@ -5,7 +5,6 @@ lifted from a trace go through the same function. What depends on the program (e
 compiler/traces.py compares that.
 """
 
-import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from littledragon.schemas.graph import Graph, Instruction
 from littledragon.schemas.tsel import _json, _maps, _values
 from littledragon.schemas.tsel._error import MAX_INSTRUCTIONS, MAX_LEAVES, MAX_OUTPUTS, MAX_TRACE, TselError, illegal
 from littledragon.schemas.tsel._primitives import ANNOTATION_RANGES, PRAGMAS, PRIMITIVES, Primitive, Slot
+from littledragon.schemas.tsel._slots import listed, number, tile, typed, wrong
 from littledragon.schemas.tsel._tree import NAME, Budget, Leaf, write
 
 TVM: Final = "0.25.0.post1"
@@ -120,11 +120,6 @@ def _structure(graph: Graph) -> None:
             raise illegal("edit", edit.id, "the kind of an edit is a word")
 
 
-def _wrong(rule: str, message: str) -> TselError:
-    """An error whose place `lower` adds."""
-    return illegal(rule, "", message)
-
-
 _BLOCK: Final = Slot("blocks", "B")
 _ANY: Final = -1
 _FACTORS: Final = -2
@@ -173,14 +168,14 @@ class _State:
         kind, inputs, attrs, outputs, decision = instruction
         plan = _PLANS.get(kind)
         if plan is None:
-            raise _wrong("kind", f"no schedule primitive is called {kind[:40]}")
+            raise wrong("kind", f"no schedule primitive is called {kind[:40]}")
         if len(inputs) > MAX_OUTPUTS or len(attrs) > MAX_OUTPUTS or len(outputs) > MAX_OUTPUTS:
-            raise _wrong("size", f"more than {MAX_OUTPUTS} inputs, attributes or outputs")
+            raise wrong("size", f"more than {MAX_OUTPUTS} inputs, attributes or outputs")
         given = self._inputs(plan, inputs)
         if self.places and kind not in _PLACED and self.places.intersection([v for v in inputs if type(v) is str]):
-            raise _wrong("reference", f"a sampled location may only be an input of {' and '.join(_PLACED)}")
+            raise wrong("reference", f"a sampled location may only be an input of {' and '.join(_PLACED)}")
         if len(attrs) != len(plan.attrs):
-            raise _wrong("arity", f"{len(plan.attrs)} attributes are expected")
+            raise wrong("arity", f"{len(plan.attrs)} attributes are expected")
         fixed = tuple([self._attr(slot, value) for slot, value in zip(plan.attrs, attrs, strict=True)])
         if plan.rule is not None:
             plan.rule(self, inputs, attrs)
@@ -194,7 +189,7 @@ class _State:
         slots, letters = plan.slots, plan.letters
         if len(inputs) != len(slots):
             if not plan.many or len(inputs) < len(slots) - slots[-1].empty:
-                raise _wrong("arity", f"{len(slots)} inputs are expected")
+                raise wrong("arity", f"{len(slots)} inputs are expected")
             more = len(inputs) - len(slots) + 1
             slots, letters = slots[:-1] + slots[-1:] * more, letters[:-1] + letters[-1:] * more
         leaves: list[Leaf] = []
@@ -205,16 +200,16 @@ class _State:
             else:
                 leaves.append(self._input(slot, value))
         if plan.distinct and len(set(inputs)) < len(inputs):
-            raise _wrong("reference", "a loop that stands twice")
+            raise wrong("reference", "a loop that stands twice")
         return leaves
 
     def _input(self, slot: Slot, value: Any) -> Leaf:
         if slot.lists and isinstance(value, tuple) and value:
-            return ("array", tuple([self._reference(v, _BLOCK) for v in _list(slot, value)]))
+            return ("array", tuple([self._reference(v, _BLOCK) for v in listed(slot, value)]))
         if slot.type in ("B", "L", "BL"):
             return self._reference(value, slot)
         if slot.type == "blocks":
-            return ("array", tuple([self._reference(v, slot) for v in _list(slot, value)]))
+            return ("array", tuple([self._reference(v, slot) for v in listed(slot, value)]))
         if slot.type == "map":
             return self._map(slot, value, indent=None)
         if slot.type == "factor":
@@ -230,7 +225,7 @@ class _State:
             leaf = self._given(slot, value, slot.plain, 0)
             self.budget.take(leaf)
             return leaf
-        leaf = _typed(slot, value)
+        leaf = typed(slot, value)
         return ("str", f'"{leaf[1]}"') if leaf[0] == "str" else leaf
 
     def _given(self, slot: Slot, value: Any, plain: bool, depth: int) -> Leaf:
@@ -239,7 +234,7 @@ class _State:
             return self._reference(value, slot)
         if type(value) is list:
             if depth > _DEEP:
-                raise _wrong("value", f"a value nested deeper than {_DEEP}")
+                raise wrong("value", f"a value nested deeper than {_DEEP}")
             return ("array", tuple([self._given(slot, item, True, depth + 1) for item in value]))
         leaf = _values.mean(value, plain, "")
         return ("str", f'"{leaf[1]}"') if leaf[0] == "str" else leaf
@@ -258,43 +253,43 @@ class _State:
             return ("none", None)
         if kind in ("map", "map?"):
             return self._map(slot, value, indent=2)
-        return _typed(slot, value)
+        return typed(slot, value)
 
     def _reference(self, value: Any, slot: Slot) -> Leaf:
         letters = _TYPES.get(slot.type, "v")
         if not isinstance(value, str) or not NAME.fullmatch(value):
-            raise _wrong("reference", f"{slot.name} must be the name of an earlier output")
+            raise wrong("reference", f"{slot.name} must be the name of an earlier output")
         if value not in self.defined:
-            raise _wrong("reference", f"{value} is not defined before this instruction")
+            raise wrong("reference", f"{value} is not defined before this instruction")
         if value[0] not in letters:
-            raise _wrong("reference", f"{slot.name}: {value} has not the type that is needed ({letters})")
+            raise wrong("reference", f"{slot.name}: {value} has not the type that is needed ({letters})")
         return ("str", value)
 
     def _map(self, slot: Slot, value: Any, indent: int | None) -> Leaf:
         name = value.get("map") if isinstance(value, dict) and len(value) == 1 else None
         if not isinstance(name, str) or name not in self.graph.maps:
-            raise _wrong("map", f'{slot.name} must be {{"map": "m…"}}, naming a map of the graph')
+            raise wrong("map", f'{slot.name} must be {{"map": "m…"}}, naming a map of the graph')
         pooled = self.graph.maps[name]
         self.used.add(name)
         if indent is not None and _maps.names(pooled):
-            raise _wrong("map", f"{slot.name}: a map among the attributes takes no sampled number")
+            raise wrong("map", f"{slot.name}: a map among the attributes takes no sampled number")
         for sampled in _maps.names(pooled):
             self._reference(sampled, slot)
             if sampled[0] != "v":
-                raise _wrong("reference", f"{slot.name}: {sampled} is no sampled number")
+                raise wrong("reference", f"{slot.name}: {sampled} is no sampled number")
         text = _maps.write(pooled, self.graph.tvm, "", indent)
         self.mapped += len(text)
         if self.mapped > MAX_TRACE:
-            raise _wrong("size", f"the index maps of the trace are longer than {MAX_TRACE} characters")
+            raise wrong("size", f"the index maps of the trace are longer than {MAX_TRACE} characters")
         return ("str", text)
 
     def _decide(self, primitive: Primitive, instruction: Instruction, attrs: tuple[Leaf, ...]) -> None:
         """Checks and appends a decision, and remembers the numbers that it draws."""
         decision = instruction.decision
         if primitive.decision is None:
-            raise _wrong("decision", "this kind takes no decision")
+            raise wrong("decision", "this kind takes no decision")
         if decision is None:
-            raise _wrong("decision", "the decision is missing")
+            raise wrong("decision", "the decision is missing")
         if primitive.decision == "tile":
             factors = tile(instruction)
             self.numbers.update(zip(instruction.outputs, factors, strict=False))
@@ -302,7 +297,7 @@ class _State:
         else:
             low, high = (0, len(attrs[0][1]) - 1) if primitive.decision == "index" else (-2, 1 << 10)
             if type(decision) is not int or not low <= decision <= high:
-                raise _wrong("decision", f"the decision must be an integer from {low} to {high}")
+                raise wrong("decision", f"the decision must be an integer from {low} to {high}")
             if primitive.decision == "location":
                 self.places.update(instruction.outputs)
             else:
@@ -313,51 +308,51 @@ class _State:
     def _outputs(self, plan: _Plan, instruction: Instruction) -> tuple[Leaf, ...]:
         outputs, letter, count = instruction.outputs, plan.letter, plan.count
         if not letter:
-            raise _wrong("outputs", "this kind makes nothing")
+            raise wrong("outputs", "this kind makes nothing")
         if count == _ANY:
             count = len(outputs)
         elif count == _FACTORS:
-            count = _number(instruction.attrs[0]) if letter == "v" else len(instruction.inputs) - 1
+            count = number(instruction.attrs[0]) if letter == "v" else len(instruction.inputs) - 1
         first = len(self.defined)
         expected = [f"{letter}{number}" for number in range(first, first + count)]
         if outputs != tuple(expected):
             named = ", ".join(expected[:2]) + (", …" if count > 2 else "")
-            raise _wrong("outputs", f"{count} outputs are expected, called {named or 'nothing'}")
+            raise wrong("outputs", f"{count} outputs are expected, called {named or 'nothing'}")
         leaves = tuple([("str", name) for name in expected])
         self.defined.update(zip(expected, leaves, strict=True))
         return leaves
 
     def _one_open_factor(self, inputs: tuple[Any, ...], _: tuple[Any, ...]) -> None:
         if inputs[1:].count(None) > 1:
-            raise _wrong("factor", "at most one factor is left open")
+            raise wrong("factor", "at most one factor is left open")
 
     def _as_many_probabilities(self, _: tuple[Any, ...], attrs: tuple[Any, ...]) -> None:
         if len(attrs[0]) != len(attrs[1]):
-            raise _wrong("probs", "as many probabilities as candidates are expected")
+            raise wrong("probs", "as many probabilities as candidates are expected")
 
     def _no_limit_of_zero(self, _: tuple[Any, ...], attrs: tuple[Any, ...]) -> None:
-        if _number(attrs[1]) == 0:
-            raise _wrong("range", "max_innermost_factor is -1 or at least 1")
+        if number(attrs[1]) == 0:
+            raise wrong("range", "max_innermost_factor is -1 or at least 1")
 
     def _position_in_tile(self, _: tuple[Any, ...], attrs: tuple[Any, ...]) -> None:
-        if _number(attrs[1]) > _number(attrs[0]):
-            raise _wrong("range", "partition_pos is at most n")
+        if number(attrs[1]) > number(attrs[0]):
+            raise wrong("range", "partition_pos is at most n")
 
     def _annotation(self, inputs: tuple[Any, ...], attrs: tuple[Any, ...]) -> None:
         key, value = attrs[0], inputs[1]
         if type(key) is not str:
-            raise _wrong("range", "key is not of type str")
+            raise wrong("range", "key is not of type str")
         if key.lower().startswith("pragma_") and key not in PRAGMAS:
-            raise _wrong("pragma", f"{key} is no pragma that a schedule may set")
+            raise wrong("pragma", f"{key} is no pragma that a schedule may set")
         if isinstance(value, dict) and value:
             value = next(iter(value.values()))
         elif isinstance(value, str):
             value = self.numbers.get(value, value)
         if value is None:
-            raise _wrong("value", f"{key} has no value")
+            raise wrong("value", f"{key} has no value")
         low, high = ANNOTATION_RANGES.get(key, (0, 0))
         if key in ANNOTATION_RANGES and (type(value) is not int or not low <= value <= high):
-            raise _wrong("range", f"{key} is a whole number from {low} to {high}")
+            raise wrong("range", f"{key} is a whole number from {low} to {high}")
 
     def _boundary(self, _: tuple[Any, ...], __: tuple[Any, ...]) -> None:
         self.boundaries += 1
@@ -393,84 +388,3 @@ def _plan(kind: str, primitive: Primitive) -> _Plan:
 
 
 _PLANS: Final = {kind: _plan(kind, primitive) for kind, primitive in PRIMITIVES.items()}
-
-
-def _number(value: Any) -> int:
-    """The number of an integer slot that has been checked, whether it is plain or tagged."""
-    return int(next(iter(value.values())) if isinstance(value, dict) else value)
-
-
-def _list(slot: Slot, value: Any) -> list[Any]:
-    if not isinstance(value, (list, tuple)) or len(value) > MAX_OUTPUTS:
-        raise _wrong("type", f"{slot.name} must be a list of at most {MAX_OUTPUTS}")
-    return list(value)
-
-
-def _likely(numbers: list[float]) -> bool:
-    """Whether these can be probabilities."""
-    return all(0 <= number <= 1.001 for number in numbers) and 0 < math.fsum(numbers) <= 1.001
-
-
-def _typed(slot: Slot, value: Any) -> Leaf:
-    """The leaf of an integer, flag, string or list, checked against its slot."""
-    types = {*map(type, value)} if type(value) is list and len(value) <= MAX_OUTPUTS else set()
-    if slot.type == "ints" and types == {int} and slot.low <= min(value) and max(value) <= slot.high:
-        return ("array", tuple([("int", item) for item in value]))
-    if slot.type == "floats" and types == {float} and _likely(value):
-        return ("array", tuple([("FloatImm:float32", item) for item in value]))
-    if isinstance(value, dict) and "str" in value:
-        raise _wrong("value", f"{slot.name}: a text here is written as it stands")
-    leaf = _values.mean(value, slot.plain, "")
-    tag, inner = leaf
-    if slot.type in ("ints", "floats"):
-        _list(slot, value)
-        if slot.type == "floats":
-            fits = all(t.startswith(("FloatImm:", "float")) for t, _ in inner) and _likely([v for _, v in inner])
-        else:
-            fits = bool(inner or slot.empty) and all(_integer(t) and slot.low <= v <= slot.high for t, v in inner)
-    elif slot.type == "str":
-        fits = tag == "str" and (slot.pattern is None or slot.pattern.fullmatch(inner) is not None)
-    elif slot.type == "flag":
-        fits = (_integer(tag) or tag in ("bool", "IntImm:bool")) and inner in (0, 1)
-    else:
-        fits = _integer(tag) and slot.low <= inner <= slot.high
-    if not fits:
-        detail = f" from {slot.low} to {slot.high}" if slot.type in ("int", "ints", "factor") else ""
-        raise _wrong("range", f"{slot.name}: {str(value)[:60]} is not of type {slot.type}{detail}")
-    return leaf
-
-
-def _integer(tag: str) -> bool:
-    return tag == "int" or (tag.startswith("IntImm:") and tag != "IntImm:bool")
-
-
-def tile(instruction: Instruction) -> list[int]:
-    """All factors of a sampled tile, the last one derived.
-
-    Raises:
-        TselError: gate `wellformed`, rule `tile`.
-    """
-    decision = instruction.decision
-    if not isinstance(decision, dict) or set(decision) != {"extent", "factors"}:
-        raise _wrong("tile", "a tile's decision holds extent and factors")
-    extent, factors = decision["extent"], decision["factors"]
-    if type(extent) is not int or not 1 <= extent < 1 << 31:
-        raise _wrong("tile", "the extent must be an integer of at least 1")
-    n = _number(instruction.attrs[0])
-    if not isinstance(factors, list) or len(factors) != n - 1:
-        raise _wrong("tile", f"{n - 1} factors are expected, the last of {n} follows from the extent")
-    if not all(type(factor) is int and factor >= 1 for factor in factors):
-        raise _wrong("tile", "a factor must be an integer of at least 1")
-    product = math.prod(factors)
-    if extent % product:
-        raise _wrong("tile", f"the factors {' * '.join(map(str, factors))} do not divide the extent {extent}")
-    full = [*factors, extent // product]
-    if instruction.kind == "SamplePerfectTile":
-        limit = _number(instruction.attrs[1])
-        if limit != -1 and full[-1] > limit:
-            raise _wrong("tile", f"the last factor is {full[-1]}, at most {limit} is allowed")
-    else:
-        position, inner = _number(instruction.attrs[1]), _number(instruction.attrs[2])
-        if math.prod(full[position:]) % inner:
-            raise _wrong("tile", f"the inner part is not a multiple of {inner}")
-    return full

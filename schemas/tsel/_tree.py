@@ -29,11 +29,6 @@ _MAX_DEPTH = 16
 _GREATEST = sys.float_info.max
 
 
-def array(*items: Leaf) -> Leaf:
-    """An `ffi.Array`."""
-    return ("array", items)
-
-
 def parse(text: str) -> tuple[Leaf, str]:
     """The tree of a `save_json` text, and the TVM version that wrote it.
 
