@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from littledragon.compiler import corpus, targets
+from littledragon.compiler._stepper import import_intrinsics
 from littledragon.compiler.corpus import BY_HAND, RULES, Shot
 from littledragon.schemas import tsel
 from littledragon.schemas.tsel import _lift, _tree
@@ -50,7 +51,8 @@ def recorded(module: str, traces: list[str], rules: str, keep: int) -> Row:
     import tvm
     from tvm.s_tir import Schedule, Trace
 
-    _import_intrinsics(traces)
+    for trace in traces:
+        import_intrinsics(trace)
     start = tvm.ir.load_json(module)
     kinds: Counter[str] = Counter()
     refused: Counter[str] = Counter()
@@ -68,12 +70,6 @@ def recorded(module: str, traces: list[str], rules: str, keep: int) -> Row:
         if not rows[-1]["failures"]:
             kept.append({"trace": trace, "module": module})
     return {"traces": rows, "kinds": dict(kinds), "refused": dict(refused), "kept": kept[:keep]}
-
-
-def _import_intrinsics(traces: list[str]) -> None:
-    """Tensor intrinsics, 9 s, where a trace names one."""
-    if any('"Tensorize"' in trace for trace in traces):
-        import tvm.s_tir.tensor_intrin  # noqa: F401
 
 
 def _check(start: Any, module: str, shot: Shot, rules: str) -> Row:
@@ -209,7 +205,8 @@ def speed(kept: list[dict[str, str]], turns: int) -> dict[str, list[float]]:
     """
     import tvm
 
-    _import_intrinsics([item["trace"] for item in kept])
+    for item in kept:
+        import_intrinsics(item["trace"])
     starts = [tvm.ir.load_json(item["module"]) for item in kept]
     texts = [item["trace"] for item in kept]
     works: dict[str, Callable[[], None]] = {

@@ -104,6 +104,14 @@ HOSTILE = {
         lambda files: files[EXAMPLE].update(completion_json=files[EXAMPLE]["completion_json"].replace("load", "LOAD")),
         "its completion_json is not the graph of its completion",
     ),
+    "another type in completion_json": (
+        lambda files: files[EXAMPLE].update(
+            completion_json=files[EXAMPLE]["completion_json"].replace(
+                '"ReverseComputeAt",', '"ReverseComputeAt","a":[true],'
+            )
+        ),
+        "its completion_json is not the graph of its completion",
+    ),
     "another schedule in completion_json": (
         change(EXAMPLE, completion_json=(REAL / "payload_slow.txt").read_text()),
         "its completion_json is not the graph of its completion",
