@@ -56,6 +56,8 @@ def _divides(decision: Any) -> bool:
     """Whether a tile's factors, the last one derived, multiply to its extent."""
     if not isinstance(decision, dict) or not isinstance(decision.get("factors"), list):
         return False
+    if len(decision["factors"]) > 64:
+        return False
     numbers = [decision.get("extent"), *decision["factors"]]
     if not all(type(number) is int and number >= 1 for number in numbers):
         return False
@@ -70,23 +72,24 @@ def _emitted(document: Document) -> list[Any]:
         if node.tag != "trace_sequence":
             continue
         for line in node.text.split("\n"):
-            if json and any(f'"{kind}"' in line for kind in _TILES):
-                found.append(_of_fragment(line))
-            elif not json and _line.kind(line) in _TILES:
+            if json:
+                found += _of_fragment(line)
+            elif _line.kind(line) in _TILES:
                 found.append(_of_line(line))
     return found
 
 
-def _of_fragment(line: str) -> Any:
+def _of_fragment(line: str) -> list[Any]:
     try:
         value = _json.read(line, "")
     except TselError:
-        return None
-    return value.get("d") if isinstance(value, dict) else None
+        return [None] if any(f'"k":"{kind}"' in line for kind in _TILES) else []
+    return [value.get("d")] if isinstance(value, dict) and value.get("k") in _TILES else []
 
 
 def _of_line(line: str) -> Any:
     try:
-        return _line.read(line, None).decision
+        extent, factors = _line.tile(line)
     except TselError:
         return None
+    return {"extent": extent, "factors": factors}

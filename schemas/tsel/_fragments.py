@@ -112,7 +112,7 @@ def read(value: Any, before: Instruction | None, names: Mapping[str, str], edit:
         _name(v, slots[min(i, len(slots) - 1)], names, edit) for i, v in enumerate(value.get("i", ()) if slots else ())
     ]
     if kind == "Split" and "i" not in value:
-        if before is None or not before.kind.endswith("Tile"):
+        if before is None or not before.kind.endswith("Tile") or not before.inputs:
             raise illegal("grammar", "", "a split without inputs follows the tile whose numbers it takes")
         inputs = [before.inputs[0], *before.outputs]
     elif not slots and "i" in value:

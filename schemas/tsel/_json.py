@@ -80,8 +80,8 @@ def _float(text: str) -> float:
 
 
 def _int(text: str) -> int:
-    if len(text) > 20 or not -(1 << 63) <= int(text) < 1 << 63:
-        raise _Refused(f"{text[:20]} does not fit in 64 bits")
+    if text == "-0" or len(text) > 20 or not -(1 << 63) <= int(text) < 1 << 63:
+        raise _Refused(f"{text[:20]} is no number of 64 bits")
     return int(text)
 
 

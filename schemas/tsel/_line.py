@@ -29,7 +29,9 @@ _SHORT: Final = "ms."
 _LONG: Final = "meta_schedule."
 _CONSTANTS: Final = ("true", "false", "null")
 _MAP: Final = re.compile(r"m[0-9]{1,6}")
-_TOKEN: Final = re.compile(r'(?:[^\s"]|"(?:[^"\\]|\\.)*")+')
+_TOKEN: Final = re.compile(r'(?:[^\s"]|"(?:[^"\\]|\\.)*+(?:"|\\?\Z))+')
+"""A token, or one whose text is not closed: a text is never looked at twice."""
+_LIST: Final = re.compile(r"\[b[0-9]+(,b[0-9]+)*\]")
 _WHOLES: Final = re.compile(r"\[[1-9][0-9]{0,9}(,[1-9][0-9]{0,9})*\]")
 _NUMBER: Final = re.compile(r"-?[0-9]{1,19}")
 _REFERENCES: Final = ("B", "L", "BL")
@@ -174,6 +176,16 @@ def kind(line: str) -> str | None:
     return form.kind if form else None
 
 
+def tile(line: str) -> tuple[Any, Any]:
+    """The extent and the factors that a line ends with, whatever else is wrong with it.
+
+    Raises:
+        TselError: without a place: it ends with something else.
+    """
+    extent, factors = ["", "", *line.split()][-2:]
+    return _json_value(extent), _json_value(factors)
+
+
 def read(line: str, before: Instruction | None) -> Instruction:
     """The instruction of a line; its names are checked elsewhere. `before` is the instruction before it.
 
@@ -181,8 +193,6 @@ def read(line: str, before: Instruction | None) -> Instruction:
         TselError: without a place, gate `wellformed`, rule `grammar`, `decision`, `json` or `kind`.
     """
     tokens = _TOKEN.findall(line) if '"' in line else line.split()
-    if '"' in line and _TOKEN.sub("", line).strip():
-        raise illegal("grammar", "", "a text that is not closed")
     outputs: tuple[str, ...] = ()
     if len(tokens) > 2 and tokens[1] == "=":
         outputs = _outputs(tokens[0])
@@ -195,7 +205,7 @@ def read(line: str, before: Instruction | None) -> Instruction:
     if form.named and "=" in tokens[-1]:
         _named(form, tokens, inputs, attrs)
     if len(tokens) == 1 and form.kind == "Split":
-        if before is None or not before.kind.endswith("Tile"):
+        if before is None or not before.kind.endswith("Tile") or not before.inputs:
             raise illegal("grammar", "", "a split without inputs follows the tile whose numbers it takes")
         return Instruction("Split", (before.inputs[0], *before.outputs), tuple(attrs), outputs)
     at, count = 1, len(tokens)
@@ -209,8 +219,8 @@ def read(line: str, before: Instruction | None) -> Instruction:
             token = tokens[at]
             if not entry.name:
                 value = _value(entry.slot, token)
-            elif token[0] == "[" and entry.slot.lists:
-                value = tuple(token.strip("[]").split(","))
+            elif entry.slot.lists and _LIST.fullmatch(token):
+                value = tuple(token[1:-1].split(","))
             else:
                 value = token
             if entry.input:
@@ -270,7 +280,7 @@ def _named(form: _Form, tokens: list[str], inputs: list[Any], attrs: list[Any]) 
         if name in seen:
             raise illegal("grammar", "", f"{name} stands twice")
         seen.add(name)
-        value: Any = tuple(text.split(",")) if entry.slot.type == "blocks" else _value(entry.slot, text)
+        value: Any = tuple(text.split(",") if text else ()) if entry.slot.type == "blocks" else _value(entry.slot, text)
         (inputs if entry.input else attrs)[entry.index] = value
         del tokens[-1]
 

@@ -291,6 +291,8 @@ class _State:
         if decision is None:
             raise wrong("decision", "the decision is missing")
         if primitive.decision == "tile":
+            if type(instruction.attrs[0]) is not int:
+                raise wrong("range", "n is a plain whole number")
             factors = tile(instruction)
             self.numbers.update(zip(instruction.outputs, factors, strict=False))
             leaf: Leaf = ("array", tuple([("int", factor) for factor in factors]))

@@ -1,6 +1,7 @@
 """The nodes of a text, read into a graph. The rules of the language are not checked here but in `_lower`."""
 
-from typing import Any
+import re
+from typing import Any, Final
 
 from littledragon.schemas.graph import Analysis, Edge, Edit, Effect, Evidence, Graph, Instruction, Postproc
 from littledragon.schemas.tsel import _fragments, _json, _line, _maps, _short
@@ -8,6 +9,8 @@ from littledragon.schemas.tsel._error import MAX_INSTRUCTIONS, MAX_LEAVES, TselE
 from littledragon.schemas.tsel._lower import TVM
 from littledragon.schemas.tsel._render import NOTATIONS, VERSION
 from littledragon.schemas.tsel._xml import Document, Node
+
+EDIT_ID: Final = re.compile(r"t[0-9]{1,6}")
 
 
 def parse(document: Document) -> Graph:
@@ -87,6 +90,8 @@ class _Reader:
 
     def edit(self, node: Node) -> Edit:
         name = node.attributes["id"]
+        if not EDIT_ID.fullmatch(name):
+            raise illegal("id", f"line {node.line}", f"{name[:40]} is no id of an edit: t and a number")
         instructions: list[Instruction] = []
         for offset, line in enumerate(node.text.split("\n")):
             if not line or line.isspace():

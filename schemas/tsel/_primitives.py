@@ -71,6 +71,7 @@ class Primitive:
 _NAME: Final = re.compile(r"[\s\S]{0,512}")
 _SCOPE: Final = re.compile(r"([a-z][a-z0-9_]*(\.[a-zA-Z0-9_-]+)*)?")
 _THREAD: Final = re.compile(r"(blockIdx|threadIdx)\.[xyz]|vthread(\.[xyz])?|cthread")
+_SIDES: Final = re.compile(r"read|write")
 _DTYPE: Final = re.compile(r"[a-z][a-z0-9_]{1,31}")
 
 _INT32: Final = (1 << 31) - 1
@@ -204,7 +205,10 @@ PRIMITIVES: Final[dict[str, Primitive]] = {
     "AnnotateBufferAccess": Primitive((_BLOCK, _BUFFER, _SIDE, _MAP), (), "", "annotate"),
     "UnsafeSetDType": Primitive((_BLOCK,), (_BUFFER, Slot("dtype", "str", pattern=_DTYPE)), "", "annotate"),
     "UnsafeHideBufferAccess": Primitive(
-        (_BLOCK, Slot("buf_type", "str"), Slot("indices", "ints", high=1023, empty=True)), (), "", "annotate"
+        (_BLOCK, Slot("buf_type", "str", pattern=_SIDES), Slot("indices", "ints", high=1023, empty=True)),
+        (),
+        "",
+        "annotate",
     ),
     # the boundary
     "EnterPostproc": Primitive((), (), "", "postproc"),

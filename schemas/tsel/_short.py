@@ -17,6 +17,7 @@ def implied_split(instruction: Instruction, before: Instruction | None) -> bool:
         instruction.kind == "Split"
         and before is not None
         and before.kind.endswith("Tile")
+        and bool(before.inputs)
         and instruction.inputs[1:] == before.outputs
         and instruction.inputs[0] == before.inputs[0]
     )
@@ -39,9 +40,10 @@ def kind(instructions: Iterable[Instruction]) -> str:
 def write_map(value: dict[str, Any]) -> str:
     """A map as text: `i j k - k j` where it only picks and orders variables, its JSON otherwise."""
     names, results = value["in"], value["out"]
-    if set(value) == {"in", "out"} and all(result in names for result in results if type(result) is str):
-        text = f"{' '.join(names)} - {' '.join(map(str, results))}"
-        if _PLAIN.fullmatch(text) and all(type(result) is str for result in results):
+    plain = set(value) == {"in", "out"} and type(results) is list
+    if plain and all(type(result) is str and result in names for result in results):
+        text = f"{' '.join(names)} - {' '.join(results)}"
+        if _PLAIN.fullmatch(text):
             return text
     return _json.write(value)
 

@@ -195,13 +195,13 @@ def write(leaf: Leaf, version: str) -> str:
     return json.dumps(graph, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 
-def items(leaf: Leaf, place: str, gate_rule: str = "trace") -> tuple[Leaf, ...]:
+def items(leaf: Leaf, place: str) -> tuple[Leaf, ...]:
     """The items of an array.
 
     Raises:
         TselError: gate `parsed`: it is no array.
     """
     if leaf[0] != "array":
-        raise TselError("parsed", gate_rule, place, "an array is expected here")
+        raise TselError("parsed", "trace", place, "an array is expected here")
     found: tuple[Leaf, ...] = leaf[1]
     return found

@@ -79,7 +79,9 @@ def _tagged(value: dict[str, Any], plain: bool, place: str, depth: int) -> Leaf:
     ((tag, inner),) = value.items() if len(value) == 1 else (("", None),)
     leaf: Leaf | None = None
     if tag == "dict" and isinstance(inner, dict) and all(_short(key) for key in inner):
-        return ("dict", tuple(sorted((key, mean(item, True, place, depth + 1)) for key, item in inner.items())))
+        leaf = ("dict", tuple(sorted((key, mean(item, True, place, depth + 1)) for key, item in inner.items())))
+        if list(inner) != sorted(inner):
+            raise illegal("value", place, "the keys of a map stand in order")
     if tag == "str" and isinstance(inner, str) and NAME.fullmatch(inner):
         return ("str", inner)
     if tag in _PLAIN and type(inner) is _PLAIN[tag]:

@@ -6,6 +6,7 @@ import itertools
 import json
 import os
 import re
+import time
 from pathlib import Path
 from typing import Any
 
@@ -227,6 +228,36 @@ def test_derived_postprocessing_stands_for_what_is_left_out() -> None:
     assert refused.value.rule == "boundary"
 
 
+def test_a_split_after_a_tile_without_a_loop_is_refused() -> None:
+    tile = '{"k":"SamplePerfectTile","d":{"extent":4,"factors":[2]}}'
+    text = TEXT.replace('{"k":"EnterPostproc"}', f'{tile}\n{{"k":"Split"}}')
+    with pytest.raises(TselError):
+        tsel.decode(text)
+    assert tsel.diagnose(text).gate == "wellformed"
+
+
+def test_what_is_not_closed_costs_no_time() -> None:
+    start = time.monotonic()
+    with pytest.raises(TselError):
+        tsel.decode(LINES.replace("ms.parallel 32", 'note "' + '\\"' * 200_000))
+    tsel.diagnose(LINES.replace("18992 [2374]", "4 [" + ",".join(["9223372036854775807"] * 40_000) + "]"))
+    assert time.monotonic() - start < 5
+
+
+def test_a_map_that_shares_its_variables_comes_back() -> None:
+    text = TEXT.replace('{"k":"EnterPostproc"}', '{"k":"TransformBlockLayout","i":["t0.0.0"],"a":[{"map":"m0"}]}')
+    text = text.replace("</graph>", '<map id="m0">{"in":["i","n"],"out":"in"}</map></graph>')
+    tree = tsel.decode(text).tree
+    for notation in tsel.NOTATIONS:
+        assert tsel.decode(tsel.convert(text, notation)).tree == tree
+
+
+def test_f_div_counts_tiles_alone() -> None:
+    odd = TEXT.replace('{"k":"EnterPostproc"}', '{"k":"Fuse","n":"SamplePerfectTile","d":{"extent":4,"factors":[3]}}')
+    assert tsel.diagnose(odd).f_div == 1.0
+    assert tsel.diagnose(LINES.replace("tile l3 18992", "tile 18992")).f_div == 1.0
+
+
 def test_diagnosis_tells_how_far_a_text_comes() -> None:
     assert tsel.diagnose("no graph").gate == "parsed"
     assert tsel.diagnose(b"\xff").f_div == 0.0
@@ -266,7 +297,7 @@ REFUSED = [
     ('"a":[2,64],"o":"EE"', '"a":[2,0],"o":"EE"', "range"),
     ('"a":[2,64],"o":"EE"', '"a":[2,64,1],"o":"EE"', "arity"),
     ('"a":[2,64],"o":"EE"', '"a":[2,32],"o":"EE"', None),
-    ('"a":[2,64],"o":"EE"', '"a":[{"int":2},64],"o":"EE"', None),
+    ('"a":[2,64],"o":"EE"', '"a":[{"int":2},64],"o":"EE"', "range"),
     ('"a":[2,64],"o":"EE"', '"a":[{"IntImm:int32":2},64],"o":"EE"', "value"),
     ('"a":[2,64],"o":"EE"', '"a":["2",64],"o":"EE"', "range"),
     ('"o":"E","d":1}', '"o":"E","d":4}', "decision"),
@@ -283,6 +314,8 @@ REFUSED = [
     ('"k":"RFactor"', '"k":"Refactor"', "kind"),
     ('"k":"GetSBlock","a":["root","main"]', '"k":"GetSBlock","a":["root",7]', "range"),
     ('"k":"GetSBlock"', '"k":7', "grammar"),
+    ('{"k":"SamplePerfectTile","i":["t0.2.1"]', '{"k":"SamplePerfectTile"', "arity"),
+    ('id="t1" kind', f'id="{"t" * 100_000}" kind', "id"),
     ('"k":"GetSBlock"', '"x":1,"k":"GetSBlock"', "grammar"),
     ('"i":["t0.0.0"],"o":"LL"', '"i":["t0.9.0"],"o":"LL"', "reference"),
     ('"i":["t0.0.0"],"o":"LL"', '"i":["t0.2.0"],"o":"LL"', "reference"),
@@ -403,7 +436,11 @@ LINE_REFUSED = [
     ("ms.parallel 32", "note word", None),
     ("ms.parallel 32", 'note "two words"', None),
     ("ms.parallel 32", 'note "two words" 3', "grammar"),
-    ("ms.parallel 32", 'note "open', "grammar"),
+    ("ms.parallel 32", 'note "open', "json"),
+    ("ms.parallel 32", "note -0", "json"),
+    ("ms.parallel 32", 'note {"dict":{"b":1,"a":2}}', "value"),
+    ("ms.parallel 32", 'note {"dict":{"a":{"str":"v3"}}}', "value"),
+    ("ms.parallel 32", 'note {"dict":{"a":2,"b":"v3"}}', None),
     ("ms.parallel 32", "pragma_import_llvm 32", "pragma"),
     ("ms.parallel 32", '"ms.parallel" word', None),
     ("ms.parallel 32", "ms.parallel word", "range"),
