@@ -112,10 +112,15 @@ class Client:
         """
         end = time.monotonic() + self._deadline_s
         formatted, tries = self._formatted, 0
+        last: LlmError | None = None  # what the endpoint said: it tells more than that the time is up
         while True:
-            self._limit.wait(end)
             try:
+                self._limit.wait(end)
                 answer = self._once(messages, formatted, end)
+            except LlmError as error:
+                if error.kind != "deadline" or last is None:
+                    raise
+                raise LlmError("deadline", f"{error.detail}; before that, {last.detail}") from None
             except _BadRequest as bad:
                 # Perhaps the endpoint knows no `response_format`.
                 if not formatted:
@@ -124,9 +129,10 @@ class Client:
             except _Passing as passing:
                 tries += 1
                 pause = _backoff(tries) if passing.after_s is None else passing.after_s + _backoff(0)
+                last = passing.error
                 if time.monotonic() + pause >= end:
-                    detail = f"{passing.error.detail} (after {tries} tries in {self._deadline_s:g} s)"
-                    raise LlmError(passing.error.kind, detail) from None
+                    detail = f"{last.detail} (after {tries} tries in {self._deadline_s:g} s)"
+                    raise LlmError(last.kind, detail) from None
                 time.sleep(pause)
             else:
                 self._formatted = formatted
