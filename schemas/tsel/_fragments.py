@@ -12,14 +12,12 @@ from typing import Any, Final
 from littledragon.schemas.graph import Instruction
 from littledragon.schemas.tsel import _json
 from littledragon.schemas.tsel._error import MAX_OUTPUTS, illegal
-from littledragon.schemas.tsel._primitives import NEEDED, PRIMITIVES, Primitive, Slot
-from littledragon.schemas.tsel._short import implied_split, probabilities
-from littledragon.schemas.tsel._tree import NAME
+from littledragon.schemas.tsel._primitives import NAMED, NEEDED, PRIMITIVES, Primitive, Slot
+from littledragon.schemas.tsel._short import implied_split, probabilities, split_inputs
+from littledragon.schemas.tsel._tree import LETTERS, NAME
 
 COORDINATE: Final = re.compile(r"(t[0-9]{1,6})?\.(0|[1-9][0-9]{0,4})\.(0|[1-9][0-9]{0,4})")
 _KEYS: Final = ("k", "i", "a", "o", "d")
-_LETTERS: Final = {"B": "b", "L": "l", "E": "v"}
-_NAMES: Final = ("B", "L", "BL", "factor", "value")
 _BLOCK: Final = Slot("block", "B")
 
 
@@ -64,7 +62,7 @@ def _refer(value: Any, slot: Slot, coordinates: Mapping[str, str], edit: str) ->
         return tuple([_refer(item, _BLOCK, coordinates, edit) for item in value])
     if type(value) is list and slot.type == "value":
         return [_refer(item, slot, coordinates, edit) for item in value]
-    if type(value) is not str or slot.type not in _NAMES:
+    if type(value) is not str or slot.type not in NAMED:
         return value
     if NAME.fullmatch(value):
         where = coordinates[value]
@@ -112,9 +110,7 @@ def read(value: Any, before: Instruction | None, names: Mapping[str, str], edit:
         _name(v, slots[min(i, len(slots) - 1)], names, edit) for i, v in enumerate(value.get("i", ()) if slots else ())
     ]
     if kind == "Split" and "i" not in value:
-        if before is None or not before.kind.endswith("Tile") or not before.inputs:
-            raise illegal("grammar", "", "a split without inputs follows the tile whose numbers it takes")
-        inputs = [before.inputs[0], *before.outputs]
+        inputs = list(split_inputs(before))
     elif not slots and "i" in value:
         raise illegal("arity", "", "0 inputs are expected")
     _fill(inputs, slots, {})
@@ -128,9 +124,9 @@ def read(value: Any, before: Instruction | None, names: Mapping[str, str], edit:
         if signature not in ("", told):
             raise illegal("outputs", "", f"the output signature is {told or 'left out'}")
         signature = told
-    if not set(signature) <= set(_LETTERS):
+    if not set(signature) <= set(LETTERS):
         raise illegal("grammar", "", "an output signature is of the letters B, L and E")
-    outputs = tuple([f"{_LETTERS[letter]}{first + i}" for i, letter in enumerate(signature)])
+    outputs = tuple([f"{LETTERS[letter]}{first + i}" for i, letter in enumerate(signature)])
     return Instruction(kind, tuple(inputs), tuple(attrs), outputs, decision)
 
 
@@ -142,7 +138,7 @@ def _name(value: Any, slot: Slot, names: Mapping[str, str], edit: str) -> Any:
         return [_name(item, slot, names, edit) for item in value]
     if slot.type == "value" and type(value) is dict and list(value) == ["str"] and type(value["str"]) is str:
         return value["str"] if COORDINATE.fullmatch(value["str"]) else value
-    if type(value) is not str or slot.type not in _NAMES:
+    if type(value) is not str or slot.type not in NAMED:
         return value
     if COORDINATE.fullmatch(value):
         name = names.get(f"{edit}{value}" if value[0] == "." else value)

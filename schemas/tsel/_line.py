@@ -20,7 +20,7 @@ from littledragon.schemas.graph import Instruction
 from littledragon.schemas.tsel import _json
 from littledragon.schemas.tsel._error import MAX_OUTPUTS, illegal
 from littledragon.schemas.tsel._primitives import NEEDED, PRIMITIVES, Primitive, Slot
-from littledragon.schemas.tsel._short import implied_split, probabilities
+from littledragon.schemas.tsel._short import implied_split, probabilities, split_inputs
 from littledragon.schemas.tsel._tree import NAME
 
 _RUN: Final = re.compile(r"([blv])(0|[1-9][0-9]{0,5})-([1-9][0-9]{0,5})")
@@ -205,9 +205,7 @@ def read(line: str, before: Instruction | None) -> Instruction:
     if form.named and "=" in tokens[-1]:
         _named(form, tokens, inputs, attrs)
     if len(tokens) == 1 and form.kind == "Split":
-        if before is None or not before.kind.endswith("Tile") or not before.inputs:
-            raise illegal("grammar", "", "a split without inputs follows the tile whose numbers it takes")
-        return Instruction("Split", (before.inputs[0], *before.outputs), tuple(attrs), outputs)
+        return Instruction("Split", split_inputs(before), tuple(attrs), outputs)
     at, count = 1, len(tokens)
     for entry in form.needed:
         if entry.slot.many:

@@ -13,20 +13,17 @@ from typing import Any, Final
 from littledragon.schemas.graph import Graph, Instruction
 from littledragon.schemas.tsel import _json, _maps, _values
 from littledragon.schemas.tsel._error import MAX_INSTRUCTIONS, MAX_LEAVES, MAX_OUTPUTS, MAX_TRACE, TselError, illegal
-from littledragon.schemas.tsel._primitives import ANNOTATION_RANGES, PRAGMAS, PRIMITIVES, Primitive, Slot
+from littledragon.schemas.tsel._primitives import ANNOTATION_RANGES, NAMED, PRAGMAS, PRIMITIVES, Primitive, Slot
 from littledragon.schemas.tsel._slots import listed, number, tile, typed, wrong
-from littledragon.schemas.tsel._tree import NAME, Budget, Leaf, write
+from littledragon.schemas.tsel._tree import LETTERS, NAME, Budget, Leaf, write
 
 TVM: Final = "0.25.0.post1"
 """The TVM whose traces `tsel/1` holds; another version's are refused."""
 RULES: Final = {"llvm": 1, "cuda": 1, "cuda-tensorcore": 1}
 """The rule sets whose post-processing may be derived, and the version of what they do; see compiler/rules.py."""
 
-_LETTERS: Final = {"B": "b", "L": "l", "E": "v"}
 _TYPES: Final = {"B": "b", "L": "l", "BL": "bl", "blocks": "b"}
 """The letters of the names that a slot takes; all other slots that take names take sampled numbers."""
-_NAMED: Final = ("B", "L", "BL", "factor", "value")
-"""Slots that take one name."""
 _IDS: Final = {"evidence": "e", "analyses": "a", "maps": "m", "edits": "t", "effects": "p"}
 _ENDS: Final = {"supports": ("e", "a"), "motivates": ("a", "t"), "predicts": ("t", "p")}
 _PLACED: Final = ("ComputeAt", "ReverseComputeAt")
@@ -379,11 +376,11 @@ def _plan(kind: str, primitive: Primitive) -> _Plan:
         ("str", kind),
         primitive,
         slots,
-        tuple([_TYPES.get(slot.type, "v") if slot.type in _NAMED else "" for slot in slots]),
+        tuple([_TYPES.get(slot.type, "v") if slot.type in NAMED else "" for slot in slots]),
         many,
         many and slots[-1].type == "L",
         primitive.attrs,
-        _LETTERS[signature[0]] if signature else "",
+        LETTERS[signature[0]] if signature else "",
         {"*": _ANY, "=": _FACTORS}.get(signature[-1:], len(signature)),
         _RULES.get(kind),
     )

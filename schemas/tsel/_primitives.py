@@ -23,6 +23,8 @@ SlotType = Literal[
     "floats",  # a list of probabilities
 ]
 Decision = Literal["tile", "index", "location"]
+NAMED: Final = ("B", "L", "BL", "factor", "value")
+"""Slots that take one name."""
 
 
 NEEDED: Final = object()

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from littledragon.schemas.graph import Instruction
 from littledragon.schemas.tsel import _json
+from littledragon.schemas.tsel._error import illegal
 from littledragon.schemas.tsel._primitives import PRIMITIVES
 
 _PLAIN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*( [A-Za-z_][A-Za-z0-9_]*)* -( [A-Za-z_][A-Za-z0-9_]*)+")
@@ -13,14 +14,22 @@ _PLAIN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*( [A-Za-z_][A-Za-z0-9_]*)* -(
 
 def implied_split(instruction: Instruction, before: Instruction | None) -> bool:
     """Whether an instruction splits the loop of the tile sampled just before it, by that tile's numbers."""
-    return (
-        instruction.kind == "Split"
-        and before is not None
-        and before.kind.endswith("Tile")
-        and bool(before.inputs)
-        and instruction.inputs[1:] == before.outputs
-        and instruction.inputs[0] == before.inputs[0]
-    )
+    return instruction.kind == "Split" and _is_tile(before) and instruction.inputs == split_inputs(before)
+
+
+def split_inputs(before: Instruction | None) -> tuple[Any, ...]:
+    """The inputs of a split that has none of its own: the loop and the numbers of the tile sampled just before it.
+
+    Raises:
+        TselError: without a place, gate `wellformed`, rule `grammar`: there is no such tile.
+    """
+    if before is None or not _is_tile(before):
+        raise illegal("grammar", "", "a split without inputs follows the tile whose numbers it takes")
+    return (before.inputs[0], *before.outputs)
+
+
+def _is_tile(instruction: Instruction | None) -> bool:
+    return instruction is not None and instruction.kind.endswith("Tile") and bool(instruction.inputs)
 
 
 def probabilities(candidates: Any) -> list[float]:

@@ -23,6 +23,8 @@ Leaf = tuple[str, Any]
 NONE: Leaf = ("none", None)
 NAME = re.compile(r"[blv](0|[1-9][0-9]{0,5})")
 """The name of an output: its type and the number of outputs before it."""
+LETTERS = {"B": "b", "L": "l", "E": "v"}
+"""The letter of a type in a signature, and in a name."""
 _INT_DTYPE = re.compile(r"(u?)int(8|16|32|64)")
 _FLOAT_DTYPES = ("float16", "float32", "float64", "bfloat16")
 _MAX_DEPTH = 16
