@@ -10,13 +10,14 @@ import dataclasses
 import hashlib
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-from littledragon.compiler import by_hand, lowering, targets, zoo
-from littledragon.compiler.zoo.block import Block, Family, export
+from littledragon.compiler import by_hand, lowering, targets
+from littledragon.compiler.zoo import FAMILIES, Family, demo
+from littledragon.compiler.zoo.block import export
 
 RULES: Final[dict[str, str]] = {"cuda": "cuda", "cuda-tensorcore": "cuda", "llvm": "llvm"}
 """Rule sets of MetaSchedule, each with the name of its target."""
@@ -59,13 +60,24 @@ class Member:
     after: Shot
 
 
-def blocks(family: str) -> tuple[Block, ...]:
+@dataclass(frozen=True)
+class Source:
+    """What traces are made of: a demonstration block with its one configuration, or one of no published model."""
+
+    id: str
+    family: Family
+    operator: str
+    build: Callable[..., Any]
+    shape: Mapping[str, Any]
+
+
+def blocks(family: str) -> tuple[Source, ...]:
     """What the workloads of a family are made of. TVM is not imported.
 
     Raises:
         KeyError: there is no such family.
     """
-    found = _HAND if family == BY_HAND else tuple(b for b in (*zoo.BLOCKS, *_HALF) if b.family == family)
+    found = _HAND if family == BY_HAND else tuple(b for b in (*_DEMO, *_HALF) if b.family == family)
     if not found:
         raise KeyError(family)
     return found
@@ -73,10 +85,10 @@ def blocks(family: str) -> tuple[Block, ...]:
 
 def cells() -> list[tuple[str, str]]:
     """Every family with every rule set, and the schedules by hand."""
-    return [*((family, rules) for family in zoo.FAMILIES for rules in RULES), (BY_HAND, BY_HAND)]
+    return [*((family, rules) for family in FAMILIES for rules in RULES), (BY_HAND, BY_HAND)]
 
 
-def variant(block: Block, number: int, seed: int) -> Block:
+def variant(block: Source, number: int, seed: int) -> Source:
     """The block with other extents: variant 0 is the block itself, each other one has at least one awkward extent."""
     names = [name for name, value in block.shape.items() if name not in _FIXED and value >= 4]
     if number == 0 or not names:
@@ -91,7 +103,7 @@ def variant(block: Block, number: int, seed: int) -> Block:
     return dataclasses.replace(block, shape=shape)
 
 
-def members(block: Block, rules: str, seed: int, count: int, refused: Counter[str]) -> Iterator[Member]:
+def members(block: Source, rules: str, seed: int, count: int, refused: Counter[str]) -> Iterator[Member]:
     """Up to `count` different members of the design spaces of a block's tasks, by turns. For a child process.
 
     refused: counts, by reason, what gave no member: blocks that cannot be lowered, tasks without a space, draws that
@@ -135,7 +147,7 @@ class _RefusedError(Exception):
     """A draw that is not legal. The text says why."""
 
 
-def _state(seed: int, block: Block, *parts: str | int) -> int:
+def _state(seed: int, block: Source, *parts: str | int) -> int:
     """A seed for TVM, from 1 to 2²⁸."""
     words = ":".join(map(str, (seed, block.id, sorted(block.shape.items()), *parts)))
     return int(hashlib.sha256(words.encode()).hexdigest()[:7], 16) + 1
@@ -164,17 +176,17 @@ def _member(start: Any, draw: Draw, state: int) -> Member:
     return Member(start, dataclasses.replace(before, module=tvm.ir.load_json(built)), shot(schedule))
 
 
-def _spaces(block: Block, rules: str, seed: int, refused: Counter[str]) -> list[tuple[Any, Draw]]:
+def _spaces(block: Source, rules: str, seed: int, refused: Counter[str]) -> list[tuple[Any, Draw]]:
     """The design spaces of a block's tasks, each with its M0."""
     target = targets.target(RULES[rules])
     try:
-        tasks = lowering._tasks(block, target)
+        tasks = lowering.modules(block.build(**block.shape), target)
     except Exception as error:
         refused[f"lowering: {reason(error)}"] += 1
         return []
     found = []
     for name in sorted(tasks):
-        module = lowering.normalise(tasks[name])
+        module = tasks[name]
         try:
             spaces, postprocs = _space(module, target, rules, _state(seed, block, rules, name))
         except Exception as error:
@@ -216,7 +228,7 @@ def _draw(module: Any, trace: Any, postprocs: Any, state: int) -> tuple[Any, Any
     return schedule, postprocs
 
 
-def _by_hand(block: Block) -> list[tuple[Any, Draw]]:
+def _by_hand(block: Source) -> list[tuple[Any, Draw]]:
     """The one draw of a schedule that is written by hand."""
     module = block.build(**block.shape)
     return [(module, partial(by_hand.draw, module, by_hand.STEPS[block.id.split("/")[1]]))]
@@ -256,12 +268,13 @@ def _gram(rows: int, columns: int) -> Any:
     return export(forward, x=((rows, columns), "float16"), y=((rows, columns), "float16"))
 
 
-def _made(family: Family, operator: str, build: Callable[..., Any], **shape: int) -> Block:
+def _made(family: Family, operator: str, build: Callable[..., Any], **shape: int) -> Source:
     """A block that is of no published model."""
     id = f"{family}/{operator}/made"
-    return Block(id, family, operator, str(build.__doc__), "none", "none", "Apache-2.0", build, shape)
+    return Source(id, family, operator, build, shape)
 
 
+_DEMO: Final = tuple(Source(b.id, b.family, b.operator, b.build, b.cases[0].shape) for b in demo.BLOCKS)
 _HALF: Final = (
     _made("vision", "conv_nhwc", _conv_nhwc, size=28, channels=64, filters=64, kernel=3),
     _made("vision", "conv1x1_nhwc", _conv_nhwc, size=14, channels=128, filters=64, kernel=1),

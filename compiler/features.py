@@ -34,12 +34,42 @@ def features(module: Any) -> Json:
     Raises:
         ValueError: the module has no function `main`, or a buffer's shape is not constant.
     """
+    return _summary(_walked(module))
+
+
+def features_and_names(module: Any) -> tuple[Json, bool]:
+    """F, and whether no two things in sight of each other have one name, so that TVM prints them by their own.
+
+    Buffers are seen everywhere, loops by what is inside them, iterators by their block.
+
+    Raises:
+        ValueError: as `features`.
+    """
+    walk = _walked(module)
+    return _summary(walk), _distinct(walk)
+
+
+def _walked(module: Any) -> "_Walk":
     walk = _Walk()
     function = main(module)
     for parameter in function.params:
         walk.add_buffer(function.buffer_map[parameter], "input")
     walk.statement(function.body, (), ())
-    return _summary(walk)
+    return walk
+
+
+def _distinct(walk: "_Walk") -> bool:
+    if walk.renamed or not all(name.isidentifier() for name in walk.buffers):
+        return False
+    for loop in walk.loops:
+        if loop["name"] in walk.buffers or any(walk.loops[outer]["name"] == loop["name"] for outer in loop["outer"]):
+            return False
+    for block in walk.blocks:
+        names = {axis["name"] for axis in block["iterators"]}
+        seen = {walk.loops[index]["name"] for index in block["loops"]}
+        if len(names) < len(block["iterators"]) or names & seen or names & walk.buffers.keys():
+            return False
+    return True
 
 
 def main(module: Any) -> Any:
@@ -134,6 +164,8 @@ class _Walk:
     blocks: list[Json] = field(default_factory=list)
     names: dict[Any, str] = field(default_factory=dict)
     """Buffer → name; a matched sub-region carries the name of the buffer that it lies in."""
+    renamed: bool = False
+    """Whether two buffers have one name."""
     bound: set[Any] = field(default_factory=set)
     """Variables that stand for values computed from loads."""
 
@@ -141,7 +173,7 @@ class _Walk:
         name, tries = str(buffer.name), 0
         while name in self.buffers:
             tries += 1
-            name = f"{buffer.name}_{tries}"
+            name, self.renamed = f"{buffer.name}_{tries}", True
         shape = [constant(extent) for extent in buffer.shape]
         if None in shape:
             raise ValueError(f"buffer {name}: its shape is not constant")
@@ -206,6 +238,7 @@ class _Walk:
             for axis, value in zip(node.iter_vars, realize.iter_values, strict=True)
         ]
         iterations = math.prod(constant(axis.dom.extent) or 1 for axis in node.iter_vars)
+        inner = _innermost(node.iter_vars)
         if outer:
             iterations *= self.blocks[outer[-1]]["iterations"]
         self.blocks.append(
@@ -214,8 +247,8 @@ class _Walk:
                 "loops": list(loops),
                 "iterators": iterators,
                 "iterations": iterations,
-                "reads": [self.region(r) for r in node.reads],
-                "writes": [self.region(r) for r in node.writes],
+                "reads": [self.region(r, inner) for r in node.reads],
+                "writes": [self.region(r, inner) for r in node.writes],
                 "producers": [],
                 "has_init": node.init is not None,
                 "operators": [],
@@ -225,7 +258,7 @@ class _Walk:
         )
         self.statement(node.body, loops, (*outer, len(self.blocks) - 1))
 
-    def region(self, region: Any) -> Json:
+    def region(self, region: Any, inner: Any) -> Json:
         indices = []
         for part in region.region:
             start, extent = text(part.min), constant(part.extent)
@@ -234,7 +267,9 @@ class _Walk:
             indices.append(start if extent == 1 else f"{start}:{end}")
         indirect = any(True for part in region.region for _ in loads(part.min))
         buffer = self.names.get(region.buffer, str(region.buffer.name))
-        return {"buffer": buffer, "indices": indices, "indirect": indirect}
+        stride = None if indirect else _stride(region, inner)
+        access = "gathered" if indirect else {None: "irregular", 0: "broadcast", 1: "coalesced"}.get(stride, "strided")
+        return {"buffer": buffer, "indices": indices, "indirect": indirect, "access": access, "stride": stride}
 
     def values(self, expression: Any) -> Iterator[Any]:
         """Loads, and variables that stand for loaded values, in an expression."""
@@ -255,6 +290,44 @@ class _Walk:
         counts = name in _ARITHMETIC or (name == "Call" and operator(expression) not in _NOT_ARITHMETIC)
         own = int(counts and any(True for _ in self.values(expression)))
         return own + sum(self.operations(child) for child in children(expression))
+
+
+def _innermost(axes: Any) -> Any:
+    """The last spatial iterator that has more than one value: neighbouring threads take its neighbouring values."""
+    spatial = [axis.var for axis in axes if int(axis.iter_type) == 0 and constant(axis.dom.extent) != 1]
+    return spatial[-1] if spatial else None
+
+
+def _stride(region: Any, inner: Any) -> int | None:
+    """Elements between what neighbours along an iterator touch, in row-major order; None where that is not constant."""
+    total, step = 0, 1
+    for part, extent in zip(reversed(region.region), reversed(region.buffer.shape), strict=True):
+        if (slope := _slope(part.min, inner)) is None:
+            return None
+        total, step = total + slope * step, step * (constant(extent) or 1)
+    return total
+
+
+def _slope(expression: Any, variable: Any) -> int | None:
+    """By how much an index grows with a variable; None where that is not constant."""
+    name = kind(expression)
+    if name in ("Var", "SizeVar"):
+        return int(variable is not None and expression.same_as(variable))
+    if name == "Cast":
+        return _slope(expression.value, variable)
+    slopes = [_slope(child, variable) for child in children(expression)]
+    if not any(slope != 0 for slope in slopes):
+        return 0
+    if name in ("Add", "Sub") and None not in slopes:
+        first, second = (slope or 0 for slope in slopes)
+        return first + second if name == "Add" else first - second
+    if name == "Mul" and None not in slopes:
+        left, right = constant(expression.a), constant(expression.b)
+        if right is not None:
+            return (slopes[0] or 0) * right
+        if left is not None:
+            return left * (slopes[1] or 0)
+    return None
 
 
 def _loop(index: int, node: Any, outer: tuple[int, ...]) -> Json:

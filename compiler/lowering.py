@@ -1,114 +1,262 @@
-"""From a zoo block to tuning tasks: export, legalise, fuse, extract, normalise, and judge what is worth tuning."""
+"""From a zoo block to tuning tasks: export, legalise, fuse, extract, normalise, and judge what is worth tuning.
 
-from typing import Any
+All cases of a block are lowered in one Relax module, which costs half of what one module each would.
+"""
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
 
 from littledragon.compiler import features as tir
-from littledragon.compiler import inputs, signature
-from littledragon.compiler.zoo import Block, block
-from littledragon.schemas.ids import canonical_json, content_id
+from littledragon.compiler import identity, inputs, signature
+from littledragon.compiler.describe import describe
+from littledragon.compiler.zoo import Block, Case, Program, Zoo, block_of
+from littledragon.compiler.zoo.block import relax_module
+from littledragon.schemas.ids import canonical_json
 from littledragon.schemas.tables import EXTRACTIONS
 
 Row = dict[str, Any]
 
-LEAST_ITERATIONS = 4096
-MOST_BYTES = 256 << 20
-MOST_FLOPS = 300e9
+LEAST_ITERATIONS: Final = 4096
+MOST_BYTES: Final = 256 << 20
+MOST_FLOPS: Final = 300e9
+
+KEPT_ATTRIBUTES: Final = ("global_symbol", "tirx.noalias", "s_tir")
 
 
-def extract(block_id: str, target: dict[str, Any]) -> list[Row]:
-    """The tasks of one zoo block as rows of `extractions` (without `unit_id`), in order of their names.
+def extract(zoo: Zoo, block_id: str, target: dict[str, Any]) -> list[Row]:
+    """The tasks of one zoo block as rows of `extractions` (without `unit_id`), by case and task.
 
-    A block that cannot be lowered, or has no task, gives one rejected row. Runs in a child.
+    A case that cannot be lowered, or has no task, gives one rejected row. Runs in a child.
 
     Raises:
         KeyError: there is no such block.
     """
-    source = block(block_id)
+    return rows(block_of(zoo, block_id), target)
+
+
+def rows(source: Block, target: dict[str, Any]) -> list[Row]:
+    """The same of a block that is given."""
+    found: list[Row] = []
+    programs: list[tuple[Case, Program]] = []
+    for case in source.cases:
+        try:
+            programs.append((case, source.build(**case.shape)))
+        except Exception as error:
+            found.append(_refused(source, case, error))
+    found += _lowered(source, programs, target)
+    return sorted(found, key=lambda row: (row["configuration"], row["task"] or ""))
+
+
+def _lowered(source: Block, programs: list[tuple[Case, Program]], target: dict[str, Any]) -> list[Row]:
+    """Rows of these cases: of all at once, or where that fails, of one after the other, to see which is at fault."""
+    if not programs:
+        return []
     try:
-        tasks = _tasks(source, target)
+        tasks = extract_tasks(relax_module(program for _, program in programs), target)
     except Exception as error:  # TVM raises whatever its passes raise: the block is at fault, not the run
-        detail = f"{type(error).__name__}: {str(error).strip().splitlines()[-1] if str(error).strip() else ''}"
-        return [_row(source, state="rejected", reason="lowering_failed", detail=detail[:500])]
-    if not tasks:
-        return [_row(source, state="rejected", reason="no_task", detail="extraction left nothing to tune")]
-    return [_task_row(source, name, normalise(tasks[name])) for name in sorted(tasks)]
+        if len(programs) == 1:
+            return [_refused(source, programs[0][0], error)]
+        return [row for one in programs for row in _lowered(source, [one], target)]
+    found: list[Row] = []
+    for number, (case, _) in enumerate(programs):
+        of_case = tasks[f"case_{number}"]
+        if not of_case.modules and not of_case.calls:
+            found.append(
+                _row(source, case, state="rejected", reason="no_task", detail="extraction left nothing to tune")
+            )
+        found += [_task_row(source, case, name, module, target) for name, module in of_case.modules.items()]
+        found += [_library_row(source, case, call) for call in of_case.calls]
+    return found
 
 
-def _tasks(source: Block, target: dict[str, Any]) -> dict[str, Any]:
-    """Task name → module, as extracted."""
+def modules(program: Program, target: dict[str, Any]) -> dict[str, Any]:
+    """The normalised modules of one program's tasks, by name. Runs where TVM is imported."""
+    tasks = extract_tasks(relax_module([program]), target)["case_0"]
+    return {name: normalise(function)[0] for name, function in tasks.modules.items()}
+
+
+@dataclass(frozen=True)
+class Tasks:
+    """What one Relax function calls: modules to tune by name, and operators that were left to a library."""
+
+    modules: dict[str, Any]
+    calls: tuple[str, ...]
+
+
+def extract_tasks(module: Any, target: dict[str, Any]) -> dict[str, Tasks]:
+    """The tasks of every function of a Relax module, by the function's name.
+
+    What MetaSchedule's own `extract_tasks` finds (a test compares them), but by function: that one merges equal tasks
+    of different functions and does not tell which it left out.
+    """
     import tvm
     from tvm import relax
-    from tvm.s_tir.meta_schedule.relax_integration import extract_tasks
 
-    passes = tvm.transform.Sequential(
+    legalize = tvm.transform.Sequential(
         [
             relax.transform.FuseTransposeMatmul(),  # X·Wᵀ would fall in two tasks without it
             relax.transform.LegalizeOps(),
+        ]
+    )
+    fuse = tvm.transform.Sequential(
+        [
             relax.transform.AnnotateTIROpPattern(),
             relax.transform.FoldConstant(),
             relax.transform.FuseOps(),
             relax.transform.FuseTIR(),
         ]
     )
-    where = tvm.target.Target(target)
-    with where:
-        module = passes(source.build(**source.shape))
-    return {str(t.task_name): t.dispatched[0] for t in extract_tasks(module, where, params={})}
+    with tvm.target.Target(target):
+        legal = legalize(module)
+        lowered = fuse(legal)
+    plain = _unnumbered({str(name.name_hint) for name in legal.functions})
+    functions = {str(name.name_hint): function for name, function in lowered.functions.items()}
+    found = {}
+    for name, function in functions.items():
+        if tir.kind(function) == "Function":
+            called = list(_calls(function))
+            modules = _named([(hint, functions[hint]) for hint, tunable in called if tunable], plain)
+            calls = [hint for hint, tunable in called if not tunable]
+            found[name] = Tasks(modules, tuple(dict.fromkeys(calls)))
+    return found
 
 
-def normalise(module: Any) -> Any:
-    """The module with one function, `main`, without hints of the passes, its names those that it prints with.
+def _calls(function: Any) -> Iterator[tuple[str, bool]]:
+    """What a Relax function calls, in order: (PrimFunc, True), or (operator, False) where it is not lowered to one."""
+    for block in function.body.blocks:
+        for binding in block.bindings:
+            value = binding.value
+            if tir.kind(value) != "Call" or str(getattr(value.op, "name", "")) in _PLUMBING:
+                continue
+            if str(getattr(value.op, "name", "")) == "relax.call_tir":
+                yield str(value.args[0].name_hint), True
+            else:
+                yield _library(value), False
 
-    Printing and parsing again makes names unique, so that script and features speak of the same things; a
-    module that does not survive that is kept as it is.
+
+_PLUMBING: Final = frozenset({"relax.shape_of", "relax.memory.view", "relax.null_value"})
+
+
+def _library(call: Any) -> str:
+    """The name of what a call that is no `call_tir` asks for."""
+    name = str(getattr(call.op, "name", None) or getattr(call.op, "global_symbol", None) or "a call")
+    first = call.args[0] if len(call.args) else None
+    return str(getattr(first, "global_symbol", name)) if name.startswith("relax.call_") else name
+
+
+def _unnumbered(hints: set[str]) -> dict[str, str]:
+    """Name → the name that it would have alone: a larger module tells `matmul`, `matmul1`, `matmul2` apart."""
+    return {hint: bare if (bare := hint.rstrip("0123456789")) in hints else hint for hint in hints}
+
+
+def _named(functions: list[tuple[str, Any]], plain: dict[str, str]) -> dict[str, Any]:
+    """Functions by a name that does not depend on what else is in the module; of equal names the later get a number."""
+    found: dict[str, Any] = {}
+    for hint, function in dict(functions).items():
+        first, number = _alone(hint, plain), 0
+        name = first
+        while name in found:
+            number += 1
+            name = f"{first}_{number}"
+        found[name] = function
+    return found
+
+
+def _alone(hint: str, plain: dict[str, str]) -> str:
+    """The name alone of a function, or of one that FuseOps named `fused_` and the names of its parts."""
+    if hint in plain or not hint.startswith("fused_"):
+        return plain.get(hint, hint)
+    rest, parts = hint.removeprefix("fused_"), ["fused"]
+    while rest:
+        fitting = [name for name in plain if rest == name or rest.startswith(f"{name}_")]
+        if not fitting:
+            parts.append(rest.rstrip("0123456789"))
+            break
+        part = max(fitting, key=len)
+        parts.append(plain[part])
+        rest = rest[len(part) + 1 :]
+    return "_".join(part for part in parts if part)
+
+
+def normalise(function: Any) -> tuple[Any, dict[str, Any]]:
+    """The IRModule of one function, `main`, and its F: without hints of the passes, its indices int32 where they can
+    be, its names those that it prints with.
+
+    Where two things in sight of each other have one name, printing and parsing makes them differ, so that script and
+    features speak of the same; a module that does not survive that is kept as it is.
     """
     import tvm
     from tvm_ffi import structural_equal
 
-    function = tir.main(module)
     for name in list(function.attrs.keys()):
-        if str(name) not in ("global_symbol", "tirx.noalias", "s_tir"):
+        if str(name) not in KEPT_ATTRIBUTES:
             function = function.without_attr(str(name))
     plain = tvm.IRModule({"main": function.with_attr("global_symbol", "main")})
+    if not any(str(buffer.dtype) == "int64" for buffer in function.buffer_map.values()):
+        with contextlib.suppress(Exception):  # it holds 64-bit data inside: wide indices are no mistake
+            plain = tvm.tirx.transform.ForceNarrowIndexToInt32()(plain)
+    facts, distinct = tir.features_and_names(plain)
+    if distinct:
+        return plain, facts
     parsed = tvm.script.from_source(plain.script())
-    return parsed if structural_equal(parsed, plain) else plain
+    return (parsed, tir.features(parsed)) if structural_equal(parsed, plain) else (plain, facts)
 
 
-def _task_row(source: Block, task: str, module: Any) -> Row:
+def _task_row(source: Block, case: Case, task: str, function: Any, target: dict[str, Any]) -> Row:
     """The row of one task."""
     import tvm
     from tvm_ffi import structural_hash
 
-    facts = tir.features(module)
-    kinds, extents = signature.cell(module, facts)
-    module_hash = f"{structural_hash(module) & (1 << 64) - 1:016x}"
+    try:
+        module, facts = normalise(function)
+    except ValueError as error:  # a shape that is not constant
+        return _refused(source, case, error) | {"task": task}
+    if not facts["blocks"]:
+        return _row(source, case, task=task, state="rejected", reason="no_task", detail="a function without a block")
     trivial = triviality(facts)
-    arguments = [b for b in facts["buffers"] if b["role"] != "intermediate"]
-    return _row(
+    kinds, extents = signature.cell(module, facts)
+    row = _row(
         source,
-        workload_id=content_id("w", {"module": module_hash}) if trivial is None else None,
+        case,
         state="ok" if trivial is None else "rejected",
         reason=None if trivial is None else "trivial",
         detail=trivial,
         task=task,
-        description=describe(source, facts),
-        module=str(tvm.ir.save_json(module)),
-        script=str(module.script()),
-        module_hash=module_hash,
-        features=canonical_json(facts),
-        dtype=arguments[0]["dtype"],
+        dtype=next(b["dtype"] for b in facts["buffers"] if b["role"] != "intermediate"),
         flops=float(facts["flops"]),
         bytes_min=facts["bytes"],
-        inputs=canonical_json(inputs.specs(module, facts)),
         signature=kinds,
         extents=extents,
     )
+    if trivial is not None:
+        return row
+    return row | {
+        "workload_id": identity.workload_id(module),
+        "description": describe(source, case, facts),
+        "module": str(tvm.ir.save_json(module)),
+        "script": str(module.script()),
+        "module_hash": f"{structural_hash(module) & (1 << 64) - 1:016x}",
+        "features": canonical_json(facts),
+        "inputs": canonical_json(inputs.specs(module, facts)),
+    }
 
 
-def _row(source: Block, **values: Any) -> Row:
+def _library_row(source: Block, case: Case, call: str) -> Row:
+    return _row(source, case, task=call, state="rejected", reason="no_task", detail=f"{call} is left to a library")
+
+
+def _refused(source: Block, case: Case, error: Exception) -> Row:
+    said = str(error).strip().splitlines()
+    detail = f"{type(error).__name__}: {said[-1] if said else ''}"
+    return _row(source, case, state="rejected", reason="lowering_failed", detail=detail[:500])
+
+
+def _row(source: Block, case: Case, **values: Any) -> Row:
     row: Row = dict.fromkeys(column.name for column in EXTRACTIONS.columns)
-    row |= {"family": source.family, "operator": source.operator, "block_id": source.id}
-    row |= {"model": source.model, "source": source.source, "licence": source.licence}
+    row |= {"family": source.family, "operator": source.operator, "block_id": source.id, "configuration": case.name}
+    row |= {"model": source.model.name, "source": source.model.source, "licence": source.model.licence}
     return row | values
 
 
@@ -127,49 +275,3 @@ def triviality(facts: dict[str, Any]) -> str | None:
     if facts["flops"] > MOST_FLOPS:
         return f"{facts['flops']} operations, more than {MOST_FLOPS:.0f}"
     return None
-
-
-def describe(source: Block, facts: dict[str, Any]) -> str:
-    """The task description d, in ASCII: where it comes from, what it takes and gives, and its steps."""
-    steps = [_step(block, facts) for block in facts["blocks"]]
-    inputs, outputs = (_arguments(facts, role) for role in ("input", "output"))
-    return f"From {source.model}: {source.about}. Takes {_join(inputs)}; gives {_join(outputs)}. {'; '.join(steps)}."
-
-
-def _step(block: dict[str, Any], facts: dict[str, Any]) -> str:
-    """One block in words, for example `NT_matmul: sum of products over k (128) in float32`."""
-    dtypes = {buffer["name"]: buffer["dtype"] for buffer in facts["buffers"]}
-    axes = [f"{a['name'].removeprefix('v_')} ({a['extent']})" for a in block["iterators"] if a["kind"] == "reduce"]
-    operators = block["operators"]
-    if axes:
-        what = (
-            "sum of products"
-            if {"add", "mul"} <= set(operators)
-            else {"add": "sum", "max": "maximum"}.get(operators[0], "reduction")
-        )
-        return f"{block['name']}: {what} over {_join(axes)} in {_join([dtypes[w['buffer']] for w in block['writes']])}"
-    shape = [str(axis["extent"]) for axis in block["iterators"]]
-    words = list(dict.fromkeys(_WORDS.get(name, name).replace("cast ", "cast to ") for name in operators))
-    return f"{block['name']}: {_join(words) if words else 'copy'} on {' x '.join(shape) or '1'} elements"
-
-
-_WORDS = {
-    "sub": "subtract",
-    "mul": "multiply",
-    "div": "divide",
-    "max": "maximum",
-    "min": "minimum",
-    "fabs": "absolute value",
-    "if_then_else": "choose",
-    **dict.fromkeys(("lt", "le", "gt", "ge", "eq", "ne", "and", "or", "not"), "compare"),
-}
-
-
-def _arguments(facts: dict[str, Any], role: str) -> list[str]:
-    return [
-        f"{b['name']} ({b['dtype']}, {' x '.join(map(str, b['shape']))})" for b in facts["buffers"] if b["role"] == role
-    ]
-
-
-def _join(words: list[str]) -> str:
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}" if words else "none"

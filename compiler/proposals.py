@@ -1,28 +1,32 @@
 """One round of MetaSchedule's search, rebuilt from what was measured before: nothing is kept between rounds.
 
-The space is MetaSchedule's own (post-order apply of the target's rules), the search its evolutionary search, the
-cost model its XGBoost model, trained on the recorded candidates. With one thread and a seed the same records give
-the same proposals (paper, section 4.1).
+The space is MetaSchedule's (post-order apply of a rule set, `compiler/rules.py`), the search its evolutionary
+search, the cost model its XGBoost model, trained on the recorded candidates. With one thread and a seed the same
+records give the same proposals (paper, section 4.1).
 """
 
-import contextlib
 import hashlib
-import sys
-import types
+import itertools
 from collections.abc import Iterator
 from typing import Any, Final
+
+from littledragon.compiler.rules import generator, intrinsics_where_needed
 
 GENERATIONS: Final = 4
 """Generations of the evolutionary search, TVM's default."""
 RANDOM_TRIES: Final = 6
 """Random members that are drawn for each one that is wanted, at most, where the evolutionary search gives up."""
-PLAIN_CPUS: Final = ("", "generic", "x86-64", "x86-64-v2", "x86-64-v3")
-"""CPUs for which TVM's rules use no tensor intrinsics."""
+LEAST: Final = 2
+"""What can be scheduled has so many candidates: a first round that found fewer draws on…"""
+MOST_DRAWS: Final = 1024
+"""…up to so many times: of random tilings of a product for a GPU, one in a hundred is legal where its extents are few
+or unlike."""
 
 
 def propose(
     module: str,
     target: dict[str, Any],
+    rules: str,
     records: list[dict[str, Any]],
     count: int,
     seed: int,
@@ -34,6 +38,7 @@ def propose(
     Args:
         module: M0, as `tvm.ir.save_json`.
         target: the TVM target.
+        rules: the rule set, one of this target's kind.
         records: `{"trace": save_json text, "latency_us": float or null}` of every earlier candidate that replayed.
         count: how many are wanted.
         seed: of the whole run; each round draws its own from it.
@@ -43,16 +48,18 @@ def propose(
     Returns:
         `{"trace": canonical save_json text, "score": float or null, "source": "evolutionary" or "random"}`, the
         evolutionary ones first. Empty where the rules give no space, or nothing new is found in it.
+
+    Raises:
+        ValueError: there is no such rule set, or it is not for this target.
     """
     import numpy as np
     import tvm
     from tvm.s_tir import meta_schedule as ms
-    from tvm_ffi import structural_hash
 
     from littledragon.schemas.tsel import canonical
 
     mod = tvm.ir.load_json(module)
-    state = int(hashlib.sha256(f"{seed}:{round}:{structural_hash(mod)}".encode()).hexdigest()[:7], 16) + 1
+    state = state_of(mod, seed, round)
     np.random.seed(state)
     # A model without data predicts noise; generations of evolution under it change nothing but the cost.
     strategy = ms.search_strategy.EvolutionarySearch(
@@ -60,16 +67,7 @@ def propose(
         init_min_unmeasured=min(50, population),
         genetic_num_iters=GENERATIONS if records else 1,
     )
-    with intrinsics_where_needed(target):
-        context = ms.TuneContext(
-            mod,
-            target=tvm.target.Target(target),
-            space_generator="post-order-apply",
-            search_strategy=strategy,
-            rand_state=state,
-            num_threads=1,
-            logger=_quiet(),
-        )
+    context = tune_context(mod, target, rules, state, strategy)
     try:
         spaces = context.generate_design_space()
     except Exception:  # a rule that does not fit the program: there is no space
@@ -103,6 +101,42 @@ def default(module: str, target: dict[str, Any]) -> dict[str, str]:
     return {"scheduled": str(tvm.ir.save_json(mod)), "module_hash": f"{structural_hash(mod) & (1 << 64) - 1:016x}"}
 
 
+def state_of(mod: Any, seed: int, round: int) -> int:
+    """The random state of one round of an IRModule's search, from 1 to 2²⁸."""
+    from tvm_ffi import structural_hash
+
+    return int(hashlib.sha256(f"{seed}:{round}:{structural_hash(mod)}".encode()).hexdigest()[:7], 16) + 1
+
+
+def tune_context(mod: Any, target: dict[str, Any], rules: str, state: int, strategy: Any = None) -> Any:
+    """TVM's context of one IRModule's search by a rule set, on one thread. Runs in a child.
+
+    Raises:
+        ValueError: there is no such rule set, or it is not for this target.
+    """
+    import tvm
+    from tvm.s_tir import meta_schedule as ms
+
+    with intrinsics_where_needed(target):
+        if target["kind"] == "cuda":
+            import tvm.s_tir.tensor_intrin.cuda  # the rules look intrinsics up when they are made
+        return ms.TuneContext(
+            mod,
+            target=tvm.target.Target(target),
+            space_generator=generator(rules, target),
+            search_strategy=strategy,
+            rand_state=state,
+            num_threads=1,
+            logger=_quiet(),
+        )
+
+
+def drawn(context: Any, spaces: list[Any], state: int) -> Iterator[Any]:
+    """Random members of design spaces, by turns, post-processed, without end; None for a draw that is not legal."""
+    for number in itertools.count():
+        yield _random(context, spaces[number % len(spaces)], (state + number) % (1 << 30) + 1)
+
+
 def _members(
     context: Any, spaces: Any, known: set[int], database: Any, model: Any, count: int, state: int
 ) -> Iterator[tuple[Any, float | None, str]]:
@@ -124,12 +158,14 @@ def _members(
     scores = _scores(context, model, [schedule for schedule, _ in fresh])
     for (schedule, _), score in zip(fresh, scores, strict=True):
         yield schedule, score, "evolutionary"
-    tries = RANDOM_TRIES * max(0, count - len(fresh)) if spaces else 0
-    for number in range(tries):
-        schedule = _random(context, spaces[number % len(spaces)], (state + number) % (1 << 30) + 1)
+    tries, found = RANDOM_TRIES * max(0, count - len(fresh)) if spaces else 0, len(known) - 1
+    for number, schedule in zip(range(MOST_DRAWS if tries else 0), drawn(context, spaces, state)):
+        if number >= tries and found >= LEAST:
+            break
         key = None if schedule is None else structural_hash(schedule.mod)
         if key is not None and key not in known:
             known.add(key)
+            found += 1
             yield schedule, None, "random"
 
 
@@ -184,20 +220,6 @@ def _random(context: Any, space: Any, state: int) -> Any:
     except Exception:
         return None
     return schedule
-
-
-@contextlib.contextmanager
-def intrinsics_where_needed(target: dict[str, Any]) -> Iterator[None]:
-    """TuneContext imports the tensor intrinsics of every target, 9 s, though plain CPU rules use none: spare that."""
-    name = "tvm.s_tir.tensor_intrin"
-    if target["kind"] != "llvm" or target.get("mcpu", "") not in PLAIN_CPUS or name in sys.modules:
-        yield
-        return
-    sys.modules[name] = types.ModuleType(name)
-    try:
-        yield
-    finally:
-        del sys.modules[name]
 
 
 def _quiet() -> Any:

@@ -1,18 +1,29 @@
-"""The rule sets of MetaSchedule whose post-processing a text may leave out, and what their post-processors do.
+"""Rule sets of MetaSchedule: what a search may do to a program, and the post-processing that a text may leave out.
 
-A rule set here is a list of post-processors: what TVM runs on a schedule, in this order, once it has crossed the
-boundary. They draw nothing at random, so their part of a trace follows from M0, the steps before it and the target.
-The lists are written down, with a version of ours in `schemas.tsel.RULES`: where TVM's own list changes, a text
-would mean something else, and the version must go up.
+A rule set has schedule rules, which span the design space, and post-processors: what TVM runs on a schedule, in this
+order, once it has crossed the boundary. They draw nothing at random, so their part of a trace follows from M0, the
+steps before it and the target. The lists are written down, with a version of ours in `schemas.tsel.RULES`: where
+TVM's own list changes, a text would mean something else, and the version must go up.
+
+TVM's sets are `llvm`, `cuda` and `cuda-tensorcore`. `cuda-local` is ours, for what TVM's tiling through shared memory
+fails on, or all but fails on: a reduction of which an operand is read at loaded indices (grouped products, embedding
+bags, paged caches), reductions that wait for one another (variance), tilings of which too few are legal (depthwise
+convolution). Its post-processors are those of TVM's set for the target, so a text derives them as any other.
 """
 
-from collections.abc import Mapping
+import contextlib
+import sys
+import types
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from littledragon.compiler.proposals import PLAIN_CPUS, intrinsics_where_needed
 from littledragon.schemas import tsel
 from littledragon.schemas.graph import Postproc
 
+PLAIN_CPUS: Final = ("", "generic", "x86-64", "x86-64-v2", "x86-64-v3")
+"""CPUs for which TVM's rules use no tensor intrinsics."""
+LOCAL: Final = "cuda-local"
+"""Our rule set for cuda targets."""
 _CUDA: Final = (
     "DisallowDynamicLoop",
     "RewriteCooperativeFetch",
@@ -75,3 +86,113 @@ def processors(postproc: Postproc, module: Any, target: dict[str, Any]) -> list[
     for processor in found:
         processor._initialize_with_tune_context(context)
     return found
+
+
+def generator(rules: str, target: dict[str, Any]) -> Any:
+    """The space generator of a rule set: its schedule rules, post-processors and mutators, applied in post-order.
+
+    Runs in a child. The tensor intrinsics must have been imported for `cuda-tensorcore`.
+
+    Raises:
+        ValueError: there is no such set, or it is not for this target.
+    """
+    from tvm.s_tir import meta_schedule as ms
+
+    if rules not in (*POSTPROCS, LOCAL) or kind_of(rules) != target["kind"]:
+        raise ValueError(f"there are no rules '{rules}' for {target['kind']} targets")
+    own = rules_of(target) if rules == LOCAL else rules
+    if own is None:
+        raise ValueError(f"no post-processors are known for the target {target}")
+    return ms.space_generator.PostOrderApply(
+        sch_rules=_local(target) if rules == LOCAL else ms.ScheduleRule.create(rules),
+        postprocs=ms.Postproc.create(own),
+        mutator_probs=_mutators() if rules == LOCAL else ms.Mutator.create(rules),
+    )
+
+
+def _local(target: dict[str, Any]) -> list[Any]:
+    """The schedule rules of `cuda-local`: TVM's for cuda with its own parameters, but for two.
+
+    Tiling keeps its levels of threads, and the tile of the result in registers, and reads its operands where they
+    are: nothing goes through shared memory. It is a choice, so each tiled block also gives the space in which it is
+    only bound to threads. And a rule that raises an error on a block leaves that block as it is.
+    """
+    from tvm.s_tir.meta_schedule import schedule_rule as rule
+
+    tiling = rule.MultiLevelTiling(
+        structure="SSSRRSRS",
+        tile_binds=["blockIdx.x", "vthread.x", "threadIdx.x"],
+        max_innermost_factor=64,
+        vector_load_lens=None,
+        reuse_read=None,
+        reuse_write=rule.ReuseType(req="must", levels=[3], scope="local"),
+    )
+    # Where a GPU can copy asynchronously, TVM's tiling takes the copies to shared memory for granted.
+    return [
+        _lenient(tiling, {**target, "arch": "sm_75"}, keep=True),
+        rule.InlineConstantScalars(),
+        rule.AutoInline(
+            into_producer=True,
+            into_consumer=True,
+            inline_const_tensor=True,
+            disallow_if_then_else=False,
+            require_injective=False,
+            require_ordered=False,
+        ),
+        _lenient(rule.CrossThreadReduction([4, 8, 16, 32, 64, 128, 256, 512]), target, keep=False),
+        rule.ParallelizeVectorizeUnroll(
+            max_jobs_per_core=-1, max_vectorize_extent=-1, unroll_max_steps=[0, 16, 64, 512, 1024]
+        ),
+        rule.AutoBind(max_threadblocks=256, thread_extents=[32, 64, 128, 256, 512, 1024]),
+    ]
+
+
+def _lenient(rule: Any, target: dict[str, Any], *, keep: bool) -> Any:
+    """A schedule rule, made for a target, that leaves a block as it is where the rule in it raises an error.
+
+    keep: whether the block as it is stays in the space where the rule has changed it.
+    """
+    import tvm
+    from tvm.ir.utils import derived_object
+    from tvm.s_tir import meta_schedule as ms
+    from tvm.s_tir.meta_schedule.schedule_rule import PyScheduleRule
+
+    class Lenient(PyScheduleRule):  # type: ignore[misc]
+        def _initialize_with_tune_context(self, context: Any) -> None:
+            self.context = ms.TuneContext(context.mod, target=tvm.target.Target(target), num_threads=1)
+            rule._initialize_with_tune_context(self.context)
+
+        def apply(self, schedule: Any, block: Any) -> list[Any]:
+            steps = len(schedule.trace.insts)
+            try:
+                found = list(rule.apply(schedule.copy(), block))
+            except Exception:  # TVM raises whatever its primitives raise
+                return [schedule]
+            changed = any(len(other.trace.insts) > steps for other in found)
+            return [*found, schedule] if keep and changed else found
+
+        def clone(self) -> Any:
+            return _lenient(rule.clone(), target, keep=keep)
+
+    return derived_object(Lenient)()
+
+
+def _mutators() -> dict[Any, float]:
+    """Mutators of `cuda-local`, with their probabilities: a space may have no tiles, so the others get their turn."""
+    from tvm.s_tir.meta_schedule import mutator
+
+    return {mutator.MutateTileSize(): 0.6, mutator.MutateUnroll(): 0.2, mutator.MutateThreadBinding(): 0.2}
+
+
+@contextlib.contextmanager
+def intrinsics_where_needed(target: dict[str, Any]) -> Iterator[None]:
+    """TuneContext imports the tensor intrinsics of every target, 9 s, though plain CPU rules use none: spare that."""
+    name = "tvm.s_tir.tensor_intrin"
+    if target["kind"] != "llvm" or target.get("mcpu", "") not in PLAIN_CPUS or name in sys.modules:
+        yield
+        return
+    sys.modules[name] = types.ModuleType(name)
+    try:
+        yield
+    finally:
+        del sys.modules[name]

@@ -50,9 +50,10 @@ def tables_read(query: str) -> dict[str, list[str]]:
     words = set(re.findall(r"\w+", query.lower()))
     if "funnel" in words:
         words |= {"workloads", "candidates", "verdicts"}
+    words |= {part.name for table in TABLES if table.name in words for part in table.of}
     found: dict[str, list[str]] = {}
     hidden = any(word.startswith(("query", "store")) or "parquet" in word for word in words)
-    for table in TABLES:
+    for table in (table for table in TABLES if not table.of):
         if hidden and table is not OUTCOMES:  # query_table('lab' || 'els') names a table that no word names
             found.setdefault(table.stage, [OUTCOMES.name]).append(table.name)
         elif table is not OUTCOMES and (table.name in words or OUTCOMES.name in words):
@@ -116,7 +117,7 @@ def _rows(stage: str, read: str, table: Table) -> str:
 def _view(reads: Mapping[str, str], table: Table) -> str:
     stages = [stage for stage in reads if table is OUTCOMES or stage == table.stage]
     selects = [_rows(stage, reads[stage], table) for stage in stages] or [_nothing(table)]
-    rows = " union all ".join(selects)
+    rows = table.sql or " union all ".join(selects)
     if table is ENVIRONMENTS:  # every unit that measures writes the row of its environment: equal rows are one
         rows = f"select distinct on (environment_id) * from ({rows}) order by environment_id, unit_id"
     return f"select * from ({rows}) order by {', '.join(map(_name, dict.fromkeys((*table.key, 'unit_id'))))}"

@@ -28,6 +28,8 @@ class Config:
     target: Literal["llvm", "cuda"] = "llvm"
     device: Literal["real", "simulated"] = "real"
     seed: int = 0
+    zoo: Literal["demo", "paper"] = "demo"
+    """Which blocks: small ones for a laptop, or the dataset's."""
     limit: int | None = None
     """At most so many zoo blocks, one of each family in turn, in the zoo's order."""
     families: tuple[str, ...] = ()
@@ -120,7 +122,12 @@ def _spelled(default: Any, value: Any) -> Any:
     return tuple(value) if isinstance(default, tuple) else value
 
 
-_CHOICES = {"target": ("llvm", "cuda"), "device": ("real", "simulated"), "teacher": ("facts", "openai")}
+_CHOICES = {
+    "zoo": ("demo", "paper"),
+    "target": ("llvm", "cuda"),
+    "device": ("real", "simulated"),
+    "teacher": ("facts", "openai"),
+}
 _OPTIONAL = {"limit": int, "teacher_url": str}
 
 

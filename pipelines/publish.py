@@ -172,7 +172,7 @@ def build(store: Store, config: Config, folder: Path, leaks: list[dict[str, Any]
     parts += [dataset.write(folder, "tasks", split, tasks, [store.sql(TASKS, split=split)]) for split in dataset.SPLITS]
     funnel = store.sql("SELECT family, gate, candidates FROM funnel ORDER BY ALL").cast(FUNNEL)
     metadata = {
-        "workloads": store.sql("SELECT * FROM workloads ORDER BY block_id, task"),
+        "workloads": store.sql("SELECT * FROM workloads ORDER BY block_id, configuration, task"),
         "environments": store.sql("SELECT * FROM environments ORDER BY environment_id"),
         "funnel": funnel,
         "verdicts": store.sql("SELECT * FROM verdicts ORDER BY workload_id, environment_id, candidate_id"),
@@ -219,7 +219,7 @@ TASKS = """
 
 HELD_APART = """
     SELECT workload_id, split, cell, md5(module) AS module, module_hash, signature, extents
-    FROM workloads WHERE state = 'ok' AND split != 'embargo' ORDER BY block_id, task
+    FROM workloads WHERE state = 'ok' AND split != 'embargo' ORDER BY block_id, configuration, task
 """
 
 TEACHERS = """

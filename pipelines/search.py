@@ -91,7 +91,7 @@ def plan(store: Store, config: Config) -> list[Unit]:
 
 WORKLOADS: Final = """
     SELECT workload_id, md5(concat_ws(chr(31), module, inputs)) AS source
-    FROM workloads WHERE state = 'ok' ORDER BY block_id, task
+    FROM workloads WHERE state = 'ok' ORDER BY block_id, configuration, task
 """
 
 

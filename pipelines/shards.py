@@ -4,7 +4,7 @@ A file has a struct column for each of the stage's tables and one for `outcomes`
 them. `unit_id` stands inside each row, so that a file of one unit and a file of many are read alike.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -26,7 +26,7 @@ class RowError(Exception):
 @cache
 def tables_of(stage: str) -> tuple[Table, ...]:
     """The tables whose rows a file of this stage may hold, `outcomes` last."""
-    return (*(table for table in TABLES if table.stage == stage), OUTCOMES)
+    return (*(table for table in TABLES if table.stage == stage and not table.of), OUTCOMES)
 
 
 @cache
@@ -96,11 +96,22 @@ def read(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
         UserError: the file is damaged, or cannot be read.
         FileNotFoundError: it is not there (any more).
     """
+    return pa.concat_tables(pieces(path, columns))
+
+
+def pieces(path: Path, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
+    """The same, one row group after the other, so that a large file is never whole in memory. At least one piece.
+
+    Raises:
+        UserError, FileNotFoundError: as `read`.
+    """
     try:
-        with pq.ParquetFile(path, page_checksum_verification=True, memory_map=False) as file:
+        with pq.ParquetFile(path, page_checksum_verification=True, memory_map=False, pre_buffer=False) as file:
             present = set(file.schema_arrow.names)
             wanted = None if columns is None else [c for c in columns if c.split(".")[0] in present]
-            return file.read(columns=wanted)
+            yield file.read_row_groups([], columns=wanted)
+            for group in range(file.num_row_groups):
+                yield file.read_row_group(group, columns=wanted)
     except FileNotFoundError:
         raise
     except OSError as error:

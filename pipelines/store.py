@@ -192,7 +192,7 @@ class Store:
         if known:
             name = f"compact-{digest(sorted((id, o.attempt) for id, o in known.items()))}.parquet"
             target = self.path / stage / name
-            kept = _gathered(_only(shards.read(path), stage, keep) for path in sources)
+            kept = _gathered(_only(piece, stage, keep) for path in sources for piece in shards.pieces(path))
             replace(target, lambda stream: shards.write(stream, kept, stage))
             sources = [path for path in sources if path != target]
         for path in sources:
@@ -357,8 +357,9 @@ class Store:
             try:
                 stamp = _stamp(path)
                 wanted = [name for name in tables if self._verified.get((path, name)) != stamp]
-                if wanted and OUTCOMES.name not in shards.read(path, [*wanted, OUTCOMES.name]).column_names:
-                    raise shards.damaged(path, "no outcomes")
+                for piece in shards.pieces(path, [*wanted, OUTCOMES.name]) if wanted else ():
+                    if OUTCOMES.name not in piece.column_names:
+                        raise shards.damaged(path, "no outcomes")
             except FileNotFoundError:
                 return
             self._verified |= {(path, name): stamp for name in wanted}

@@ -1,14 +1,15 @@
 """Stage workloads: every zoo block is lowered to tasks; then one reduce merges duplicates and sets cell and split.
 
-A unit is one block; once all blocks have ended, one more unit reads their rows. What is not worth tuning, or
-could not be lowered, stays as a rejected row with its reason.
+A unit is one block with all its configurations; once all blocks have ended, one more unit reads their rows. What is
+not worth tuning, or could not be lowered, stays as a rejected row with its reason.
 """
 
+from collections import Counter
 from itertools import chain, zip_longest
 from typing import Any, Final
 
 from littledragon.compiler import children, targets
-from littledragon.compiler.zoo import BLOCKS, FAMILIES, Block
+from littledragon.compiler.zoo import FAMILIES, Block, blocks
 from littledragon.pipelines.config import Config
 from littledragon.pipelines.errors import UserError
 from littledragon.pipelines.stage import Payload, Result, Unit
@@ -16,17 +17,19 @@ from littledragon.pipelines.store import Store
 from littledragon.release import splits
 
 NAME = "workloads"
-VERSION = 1
-TABLES = ("extractions", "workloads")
+VERSION = 2
+TABLES = ("extractions", "placements")
 
-DEADLINE_S: Final = 120.0
+DEADLINE_S: Final = 300.0
 """For lowering one block, the child's start and import of TVM included."""
+MOST_IN_CELL: Final = 6
+"""So many workloads of one cell are kept."""
 
 Row = dict[str, Any]
 
 
 def params(config: Config) -> dict[str, Any]:
-    """The target alone: `families` and `limit` choose units, they do not change one."""
+    """The target alone: `zoo`, `families` and `limit` choose units, they do not change one."""
     return {"target": config.target}
 
 
@@ -36,12 +39,12 @@ def plan(store: Store, config: Config) -> list[Unit]:
     Raises:
         UserError: a family that the zoo does not have.
     """
-    blocks = [_unit(config, {"block_id": block.id}) for block in chosen(config)]
+    units = [_unit(config, {"zoo": config.zoo, "block_id": block.id}) for block in chosen(config)]
     ended = store.complete(NAME)
-    if not all(unit.id in ended for unit in blocks):
-        return blocks
-    done = sorted(unit.id for unit in blocks if ended[unit.id] != "failed")
-    return [*blocks, _unit(config, {"reduce": done, "sealed": splits.version()})]
+    if not all(unit.id in ended for unit in units):
+        return units
+    done = sorted(unit.id for unit in units if ended[unit.id] != "failed")
+    return [*units, _unit(config, {"reduce": done, "sealed": splits.version()})]
 
 
 def chosen(config: Config) -> list[Block]:
@@ -54,17 +57,21 @@ def chosen(config: Config) -> list[Block]:
     if unknown:
         raise UserError(f"families: unknown '{unknown[0]}': choose among {', '.join(FAMILIES)}")
     families = [name for name in FAMILIES if not config.families or name in config.families]
-    turns = zip_longest(*([block for block in BLOCKS if block.family == name] for name in families))
+    turns = zip_longest(*([block for block in blocks(config.zoo) if block.family == name] for name in families))
     return [block for block in chain.from_iterable(turns) if block is not None][: config.limit]
 
 
+MERGED: Final = """
+    SELECT block_id, configuration, task, workload_id, signature, extents FROM extractions
+    WHERE state = 'ok' AND list_contains($units, unit_id) ORDER BY block_id, configuration, task
+"""
+
+
 def load(store: Store, unit: Unit, config: Config) -> Payload:
-    """The block's id and the target; or the rows that the reduce merges."""
+    """The block's id and the target; or what the reduce needs of every accepted row, without the modules."""
     if "block_id" in unit.inputs:
-        return {"block_id": unit.inputs["block_id"], "target": targets.target(config.target)}
-    wanted = set(unit.inputs["reduce"])
-    rows = [row for row in store.rows("extractions") if row["unit_id"] in wanted]
-    return {"rows": [{name: row[name] for name in row if name != "unit_id"} for row in rows]}
+        return {**unit.inputs, "target": targets.target(config.target)}
+    return {"accepted": store.sql(MERGED, units=unit.inputs["reduce"]).to_pylist()}
 
 
 def work(payload: Payload, config: Config) -> Result:
@@ -73,35 +80,37 @@ def work(payload: Payload, config: Config) -> Result:
     Raises:
         ChildError: the child crashed or passed its deadline.
     """
-    if "rows" in payload:
-        return Result({"workloads": merge(payload["rows"], splits.load_sealed())})
-    rows = children.worker("lower").call(
-        "littledragon.compiler.lowering:extract",
-        deadline_s=DEADLINE_S,
-        block_id=payload["block_id"],
-        target=payload["target"],
-    )
+    if "accepted" in payload:
+        return Result({"placements": merge(payload["accepted"], splits.load_sealed())})
+    rows = children.worker("lower").call("littledragon.compiler.lowering:extract", deadline_s=DEADLINE_S, **payload)
     if all(row["task"] is None for row in rows):
         return Result({"extractions": rows}, "rejected", rows[0]["reason"], rows[0]["detail"])
     return Result({"extractions": rows})
 
 
-def merge(rows: list[Row], sealed: splits.Sealed) -> list[Row]:
-    """Rows of `workloads`: of structurally equal modules the smallest (block, task) stays, with its cell and split."""
+def merge(accepted: list[Row], sealed: splits.Sealed) -> list[Row]:
+    """Rows of `placements`, in order of (block, configuration, task).
+
+    Of equal workloads the first stays, and of one cell the first six; what stays gets its cell and split.
+    """
     first: dict[str, Row] = {}
-    merged = []
-    for row in sorted(rows, key=lambda row: (row["block_id"], row["task"] or "")):
-        new = {**row, "cell": None, "split": None}
-        if row["state"] == "ok":
-            same = first.setdefault(row["module_hash"], row)
-            if same is not row:
-                detail = f"equal to {same['workload_id']}, task {same['task']} of {same['block_id']}"
-                new |= {"workload_id": None, "state": "rejected", "reason": "duplicate", "detail": detail}
-            else:
-                new["cell"] = splits.cell(row["signature"], row["extents"])
-                new["split"] = splits.split(row["signature"], row["extents"], sealed)
-        merged.append(new)
-    return merged
+    full: Counter[str] = Counter()
+    placed = []
+    for row in sorted(accepted, key=lambda row: (row["block_id"], row["configuration"], row["task"])):
+        new: Row = {name: row[name] for name in ("block_id", "configuration", "task")}
+        new |= {"state": "ok", "reason": None, "detail": None, "cell": None, "split": None}
+        same = first.setdefault(row["workload_id"], row)
+        cell = splits.cell(row["signature"], row["extents"])
+        if same is not row:
+            said = f"{row['workload_id']} is task {same['task']} of {same['block_id']}, {same['configuration']}"
+            new |= {"state": "rejected", "reason": "duplicate", "detail": said}
+        elif full[cell] == MOST_IN_CELL:
+            new |= {"state": "rejected", "reason": "cell_full", "detail": f"cell {cell} has its {MOST_IN_CELL}"}
+        else:
+            full[cell] += 1
+            new |= {"cell": cell, "split": splits.split(row["signature"], row["extents"], sealed)}
+        placed.append(new)
+    return placed
 
 
 def _unit(config: Config, inputs: dict[str, Any]) -> Unit:

@@ -57,6 +57,16 @@ _REGION: Final = _object(
     buffer=_text("The buffer's name."),
     indices=_list({"type": "string"}, "One expression a dimension; `a:b` where more than one element is touched."),
     indirect={"type": "boolean", "description": "Whether an index is itself loaded from a buffer."},
+    access=_text(
+        "How neighbours along the block's last spatial iterator of more than one value touch the buffer: at neighbours,"
+        " at a constant distance, all at one element, where data says, or none of these.",
+        "coalesced",
+        "strided",
+        "broadcast",
+        "gathered",
+        "irregular",
+    ),
+    stride={"type": ["integer", "null"], "description": "That distance in elements; null where it is not constant."},
 )
 
 _BLOCK: Final = _object(

@@ -30,7 +30,9 @@ REASONS: Final[dict[str, tuple[str, ...]]] = {
         "lowering_failed",  # the block could not be exported or legalised
         "no_task",  # nothing tunable was left after extraction
         "trivial",  # no reduction, no indirect access and a single block; too few iterations; too large
-        "duplicate",  # structurally equal to a workload of a smaller block id
+        "unschedulable",  # no rule set of MetaSchedule is expected to find two candidates on the target
+        "duplicate",  # the same workload as one of a smaller block id
+        "cell_full",  # the cell already has its six workloads, of smaller block ids
     ),
     "search": (
         "no_space",  # MetaSchedule generates no design space for the workload

@@ -40,6 +40,10 @@ class Table:
     key: tuple[str, ...]
     about: str
     columns: tuple[Column, ...]
+    of: tuple["Table", ...] = ()
+    """The tables that it is a view of; a table with rows of its own is a view of none."""
+    sql: str = ""
+    """The SELECT that makes it of them."""
 
     def arrow(self) -> pa.Schema:
         """The Arrow schema of the table's rows, `unit_id` first; each field carries its sentence."""
@@ -104,7 +108,8 @@ _WORKLOAD: Final = (
     *STATE_COLUMNS,
     Column("family", STRING, "attention, gemm, moe, norm_reduction, quant_irregular or vision."),
     Column("operator", STRING, "The operator at the heart of it, as the zoo names it."),
-    Column("block_id", STRING, "The zoo block and its configuration."),
+    Column("block_id", STRING, "The zoo block: family, operator and model; or the user's own model."),
+    Column("configuration", STRING, "Which of the block's configurations: shard, batch, lengths, dtype."),
     Column("task", STRING, "The function that task extraction made of it.", null=True),
     Column("description", STRING, "The task description d of the prompt.", null=True),
     Column("module", STRING, "M0 as `tvm.ir.save_json`, its function named `main`.", null=True),
@@ -117,6 +122,7 @@ _WORKLOAD: Final = (
     Column("inputs", STRING, "How to make each argument, as JSON; see compiler/inputs.py.", null=True),
     Column("signature", STRING, "The anchor block's signature, blind to dtype and epilogue.", null=True),
     Column("extents", INTS, "The anchor block's iteration extents.", null=True),
+    Column("rules", STRING, "MetaSchedule's rule set that is predicted to find candidates on the target.", null=True),
     Column("model", STRING, "The published model whose shapes these are."),
     Column("source", STRING, "Where that configuration is published."),
     Column("licence", STRING, "Licence of that source."),
@@ -125,21 +131,51 @@ _WORKLOAD: Final = (
 EXTRACTIONS: Final = Table(
     "extractions",
     "workloads",
-    ("block_id", "task"),
+    ("block_id", "configuration", "task"),
     "The tasks of every zoo block, before duplicates are merged.",
     _WORKLOAD,
 )
 
+_PLACE: Final = (
+    Column("cell", STRING, "Hash of (signature, extents).", null=True),
+    Column("split", STRING, "train, validation, test or embargo.", null=True),
+)
+
+PLACEMENTS: Final = Table(
+    "placements",
+    "workloads",
+    ("block_id", "configuration", "task"),
+    "What became of each accepted extraction among all others: kept with its cell and split, or rejected.",
+    (
+        Column("block_id", STRING, "The zoo block."),
+        Column("configuration", STRING, "Its configuration."),
+        Column("task", STRING, "The extracted function."),
+        *STATE_COLUMNS,
+        *_PLACE,
+    ),
+)
+
+
+def _joined() -> str:
+    """Extractions with what the reduce made of them; an accepted one is shown once the reduce has placed it."""
+    placed = {name: f"coalesce(p.{name}, e.{name})" for name in ("state", "reason", "detail")}
+    placed["workload_id"] = "case when p.state = 'ok' then e.workload_id end"
+    columns = [f"{placed.get(c.name, f'e.{c.name}')} as {c.name}" for c in _WORKLOAD]
+    return (
+        f"select coalesce(p.unit_id, e.unit_id) as unit_id, {', '.join(columns)}, p.cell, p.split "
+        "from extractions as e left join placements as p using (block_id, configuration, task) "
+        "where e.state <> 'ok' or p.state is not null"
+    )
+
+
 WORKLOADS: Final = Table(
     "workloads",
     "workloads",
-    ("block_id", "task"),
+    ("block_id", "configuration", "task"),
     "Distinct workloads with their cell and split; the rejected ones with their reason.",
-    (
-        *_WORKLOAD,
-        Column("cell", STRING, "Hash of (signature, extents).", null=True),
-        Column("split", STRING, "train, validation, test or embargo.", null=True),
-    ),
+    (*_WORKLOAD, *_PLACE),
+    of=(EXTRACTIONS, PLACEMENTS),
+    sql=_joined(),
 )
 
 ENVIRONMENTS: Final = Table(
@@ -346,6 +382,7 @@ EXAMPLES: Final = Table(
 TABLES: Final = (
     OUTCOMES,
     EXTRACTIONS,
+    PLACEMENTS,
     WORKLOADS,
     ENVIRONMENTS,
     CANDIDATES,

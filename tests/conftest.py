@@ -62,7 +62,8 @@ def workload(number: int, split: str, extents: list[int]) -> dict[str, Any]:
     text = real("module.json") if number == 0 else json.dumps(module)
     cell = digest(["matmul", extents])
     return ok(
-        workload_id=content_id("w", [number]), family="gemm", operator="matmul", block_id=f"b{number}", task="main",
+        workload_id=content_id("w", [number]), family="gemm", operator="matmul", block_id=f"b{number}", configuration="cut",
+        task="main", rules="llvm",
         description=f"Y = cast_fp16(X · W^T), number {number}", module=text, script=real("script.txt"),
         module_hash=f"h{number}", features=real("features.json"), dtype="float16", flops=4194304.0, bytes_min=98304,
         inputs=real("inputs.json"), signature="matmul", extents=extents, model="m",
@@ -97,7 +98,9 @@ def selection(work: str, chosen: dict[str, Any], parent: dict[str, Any] | None, 
 
 
 def build_tables() -> dict[str, list[dict[str, Any]]]:
-    rows: dict[str, list[dict[str, Any]]] = {name: [] for name in BY_NAME if name not in ("outcomes", "examples")}
+    rows: dict[str, list[dict[str, Any]]] = {
+        name: [] for name in BY_NAME if name not in ("outcomes", "examples", "extractions", "placements")
+    }
     payload = real("payload_fast.txt")
     rows["environments"].append(
         {
@@ -118,7 +121,6 @@ def build_tables() -> dict[str, list[dict[str, Any]]]:
         home = workload(number, split, extents)
         work = home["workload_id"]
         rows["workloads"].append(home)
-        rows["extractions"].append({k: v for k, v in home.items() if k not in ("cell", "split")})
         default, best, parent = (
             candidate(work, *c)
             for c in (("d", "default", 100.0), ("b", "evolutionary", 10.0), ("p", "evolutionary", 30.0))

@@ -1,22 +1,41 @@
-"""The zoo: pieces of published models, from which workloads are extracted. Listing it does not import TVM."""
+"""The zoo: blocks of published models, from which workloads are extracted. Listing it does not import TVM.
 
-from littledragon.compiler.zoo import attention, gemm, moe, norm_reduction, quant_irregular, vision
-from littledragon.compiler.zoo.block import Block, Family
+`demo` is small enough for a laptop. `paper` is the dataset's: one module of `grids/` a family says which operators
+of which published configurations (`models/`) there are; the operators themselves stand in one module a family here.
+"""
 
-__all__ = ["BLOCKS", "FAMILIES", "Block", "Family", "block"]
+from functools import cache
+from typing import Literal
 
-BLOCKS: tuple[Block, ...] = tuple(
-    b for m in (attention, gemm, moe, norm_reduction, quant_irregular, vision) for b in m.BLOCKS
-)
-"""All blocks, by family, each family's most telling ones first: `--limit` takes from the front."""
+from littledragon.compiler.zoo.block import FAMILIES, Block, Case, Family, Model, Program
 
-FAMILIES: tuple[str, ...] = tuple(sorted({b.family for b in BLOCKS}))
+__all__ = ["FAMILIES", "Block", "Case", "Family", "Model", "Program", "Zoo", "block_of", "blocks"]
+
+Zoo = Literal["demo", "paper"]
 
 
-def block(block_id: str) -> Block:
+@cache
+def blocks(zoo: Zoo) -> tuple[Block, ...]:
+    """All blocks of a zoo, by family."""
+    if zoo == "demo":
+        from littledragon.compiler.zoo import demo
+
+        return demo.BLOCKS
+    from littledragon.compiler.zoo.grids import attention, gemm, moe, norm_reduction, quant_irregular, vision
+
+    grids = (attention, gemm, moe, norm_reduction, quant_irregular, vision)
+    return tuple(block for grid in grids for block in grid.blocks())
+
+
+@cache
+def _by_id(zoo: Zoo) -> dict[str, Block]:
+    return {block.id: block for block in blocks(zoo)}
+
+
+def block_of(zoo: Zoo, block_id: str) -> Block:
     """The block of this id.
 
     Raises:
         KeyError: there is none.
     """
-    return {b.id: b for b in BLOCKS}[block_id]
+    return _by_id(zoo)[block_id]

@@ -1,13 +1,51 @@
-"""The parts of attention: scores, context, masked softmax, rotary embedding, and whole decode steps."""
+"""Attention over dense queries, keys and values: scores, context, masked softmax, and whole steps of them."""
 
-from functools import partial
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Literal
 
-from littledragon.compiler.zoo import block as zoo
-from littledragon.compiler.zoo.block import Block, export
+from littledragon.compiler.zoo.block import Program, export
+
+MASKED = -1e4
+"""The score of a key that a query must not see: its weight is 0 in float32, and a row of nothing else is no NaN."""
+
+Mask = Literal["none", "causal", "padding"]
 
 
-def qk_scores(heads: int, tokens: int, dim: int) -> Any:
+def cast(x: Any, dtype: str) -> Any:
+    """The `nn` tensor as `dtype`; itself where it is that already."""
+    from tvm.relax.frontend.nn import op
+
+    return x if x.dtype == dtype else op.astype(x, dtype)
+
+
+def wide(element: Any) -> Any:
+    """In TE: a value as float32, in which sums are kept."""
+    return element if element.dtype == "float32" else element.astype("float32")
+
+
+def stage(name: str, result: str, compute: Callable[..., Any], *tensors: Any) -> Any:
+    """A call of the TE function `compute` as an operator of its own, `name`; what it gives is called `result`, as the
+    argument of a later stage.
+    """
+    from tvm.relax import BlockBuilder
+    from tvm.relax.frontend.nn import op
+
+    called = BlockBuilder.current().call_te(compute, *(x._expr for x in tensors), primfunc_name_hint=name)
+    return op.wrap_nested(called, result)
+
+
+def softmax(scores: Any, dtype: str) -> Any:
+    """The softmax of float32 scores over the last axis, as `dtype`."""
+    from tvm import topi
+
+    def compute(scores: Any) -> Any:
+        found = topi.nn.softmax(scores, axis=-1)
+        return found if dtype == "float32" else topi.cast(found, dtype)
+
+    return stage("softmax", "weights", compute, scores)
+
+
+def qk_scores(heads: int, tokens: int, dim: int) -> Program:
     """S[h] = Q[h]·K[h]ᵀ / √dim, float16 with float32 accumulation."""
     from tvm.relax.frontend.nn import op
 
@@ -18,7 +56,7 @@ def qk_scores(heads: int, tokens: int, dim: int) -> Any:
     return export(forward, q=(shape, "float16"), k=(shape, "float16"))
 
 
-def pv_context(heads: int, tokens: int, dim: int) -> Any:
+def pv_context(heads: int, tokens: int, dim: int) -> Program:
     """C[h] = P[h]·V[h] in float32."""
     from tvm.relax.frontend.nn import op
 
@@ -28,14 +66,14 @@ def pv_context(heads: int, tokens: int, dim: int) -> Any:
     return export(forward, p=((heads, tokens, tokens), "float32"), v=((heads, tokens, dim), "float32"))
 
 
-def masked_softmax(heads: int, tokens: int) -> Any:
+def masked_softmax(heads: int, tokens: int) -> Program:
     """P = softmax(where(mask, S, -10⁴)) over the last axis, float32."""
     from tvm import te, tirx, topi
     from tvm.relax.frontend.nn import op
 
     def compute(scores: Any, mask: Any) -> Any:
         def element(h: Any, q: Any, k: Any) -> Any:
-            return tirx.Select(mask[q, k], scores[h, q, k], tirx.const(-1e4, "float32"))
+            return tirx.Select(mask[q, k], scores[h, q, k], tirx.const(MASKED, "float32"))
 
         return topi.nn.softmax(te.compute((heads, tokens, tokens), element, name="masked"), axis=-1)
 
@@ -45,19 +83,96 @@ def masked_softmax(heads: int, tokens: int) -> Any:
     return export(forward, scores=((heads, tokens, tokens), "float32"), mask=((tokens, tokens), "bool"))
 
 
-def gqa_decode(kv_heads: int, group: int, context: int, dim: int) -> Any:
-    """One decoding step of grouped-query attention, float32: scores, softmax, context."""
+def gqa_decode(
+    kv_heads: int, group: int, context: int, dim: int, *, batch: int | None = None, dtype: str = "float32"
+) -> Program:
+    """One decoding step of grouped-query attention: scores, softmax, context; sums in float32.
+
+    The cache is [kv_heads, context, dim], as a static cache of key-value heads is, with `batch` of them in front.
+    """
     from tvm.relax.frontend.nn import op
 
+    front = (kv_heads,) if batch is None else (batch, kv_heads)
+    turned = [*range(len(front)), len(front) + 1, len(front)]
+
     def forward(q: Any, k: Any, v: Any) -> Any:
-        scores = op.matmul(q, op.permute_dims(k, [0, 2, 1])) * (dim**-0.5)
-        return op.matmul(op.softmax(scores, axis=-1), v)
+        scores = op.matmul(q, op.permute_dims(k, turned), out_dtype="float32") * (dim**-0.5)
+        weights = cast(op.softmax(scores, axis=-1), dtype)
+        return cast(op.matmul(weights, v, out_dtype="float32"), dtype)
 
-    cache = ((kv_heads, context, dim), "float32")
-    return export(forward, q=((kv_heads, group, dim), "float32"), k=cache, v=cache)
+    cache = ((*front, context, dim), dtype)
+    return export(forward, q=((*front, group, dim), dtype), k=cache, v=cache)
 
 
-def norm_rotary(tokens: int, heads: int, dim: int, positions: int) -> Any:
+def eager_attention(
+    batch: int, heads: int, queries: int, keys: int, dim: int, dtype: str, *, mask: Mask, scaled: bool = True
+) -> Program:
+    """Attention as three operators, heads before tokens: S = Q·Kᵀ / √dim + mask, its softmax, and P·V; sums in float32.
+
+    The mask is added: [queries, keys] for `causal`, [batch, keys] for `padding`. `scaled` is False where the model
+    does not divide by √dim (T5).
+    """
+    from tvm.relax.frontend.nn import op
+
+    def scores(query: Any, key: Any) -> Any:
+        found = op.matmul(query, op.permute_dims(key, [0, 1, 3, 2]), out_dtype="float32")
+        return found * (dim**-0.5) if scaled else found
+
+    def context(raw: Any, value: Any) -> Any:
+        return cast(op.matmul(cast(op.softmax(raw, axis=-1), dtype), value, out_dtype="float32"), dtype)
+
+    def plain(query: Any, key: Any, value: Any) -> Any:
+        return context(scores(query, key), value)
+
+    def masked(query: Any, key: Any, value: Any, mask: Any) -> Any:
+        return context(scores(query, key) + mask, value)
+
+    shape = (batch, heads, keys, dim)
+    arguments = {"query": ((batch, heads, queries, dim), dtype), "key": (shape, dtype), "value": (shape, dtype)}
+    if mask == "none":
+        return export(plain, **arguments)
+    added = (queries, keys) if mask == "causal" else (batch, 1, 1, keys)
+    return export(masked, **arguments, mask=(added, "float32"))
+
+
+def gqa_prefill(batch: int, kv_heads: int, group: int, queries: int, keys: int, dim: int, dtype: str) -> Program:
+    """Causal grouped-query attention of the last `queries` of `keys` tokens, tokens before heads: scores, softmax,
+    context; each key-value head serves `group` query heads.
+    """
+    from tvm import te, tirx
+    from tvm.relax.frontend.nn import op
+
+    grouped, past = (batch, kv_heads, group, queries, keys), keys - queries
+
+    def scores(query: Any, key: Any) -> Any:
+        d = te.reduce_axis((0, dim), name="d")
+        raw = te.compute(
+            grouped, lambda b, h, g, q, t: te.sum(wide(query[b, q, h, g, d]) * wide(key[b, t, h, d]), axis=d), name="qk"
+        )
+        return te.compute(
+            grouped,
+            lambda b, h, g, q, t: tirx.Select(t <= q + past, raw[b, h, g, q, t] * dim**-0.5, tirx.const(MASKED)),
+            name="causal",
+        )
+
+    def context(weights: Any, value: Any) -> Any:
+        t = te.reduce_axis((0, keys), name="t")
+        raw = te.compute(
+            (batch, queries, kv_heads, group, dim),
+            lambda b, q, h, g, d: te.sum(wide(weights[b, h, g, q, t]) * wide(value[b, t, h, d]), axis=t),
+            name="pv",
+        )
+        return te.compute(raw.shape, lambda b, q, h, g, d: raw[b, q, h, g, d].astype(dtype), name="context")
+
+    def forward(query: Any, key: Any, value: Any) -> Any:
+        weights = softmax(stage("gqa_scores", "scores", scores, query, key), dtype)
+        return stage("gqa_context", "context", context, weights, value)
+
+    cache = ((batch, keys, kv_heads, dim), dtype)
+    return export(forward, query=((batch, queries, kv_heads, group, dim), dtype), key=cache, value=cache)
+
+
+def norm_rotary(tokens: int, heads: int, dim: int, positions: int) -> Program:
     """RMS normalisation of each float16 query, then rotary embedding by tables looked up at the token's position."""
     from tvm import te, tirx
     from tvm.relax.frontend.nn import op
@@ -94,7 +209,7 @@ def norm_rotary(tokens: int, heads: int, dim: int, positions: int) -> Any:
     )
 
 
-def mla_decode(heads: int, context: int, rank: int, rope: int) -> Any:
+def mla_decode(heads: int, context: int, rank: int, rope: int) -> Program:
     """One decoding step over a compressed cache, float16 with float32 accumulation.
 
     Scores are the sum of a product with the latent cache and one with the rotary keys.
@@ -114,71 +229,3 @@ def mla_decode(heads: int, context: int, rank: int, rope: int) -> Any:
         latent=((context, rank), "float16"),
         k_rope=((context, rope), "float16"),
     )
-
-
-_block = partial(zoo.block, family="attention")
-
-BLOCKS: tuple[Block, ...] = (
-    _block(
-        "qk_scores",
-        zoo.LLAMA2,
-        "attention scores of 4 of 32 heads, 64 tokens",
-        qk_scores,
-        cut="llama-2-7b-tp8-s64",
-        heads=4,
-        tokens=64,
-        dim=128,
-    ),
-    _block(
-        "pv_context",
-        zoo.BERT,
-        "attention context of all 12 heads, 96 tokens",
-        pv_context,
-        cut="bert-base-s96",
-        heads=12,
-        tokens=96,
-        dim=64,
-    ),
-    _block(
-        "masked_softmax",
-        zoo.GPT2,
-        "causal softmax of all 12 heads, 64 tokens",
-        masked_softmax,
-        cut="gpt2-s64",
-        heads=12,
-        tokens=64,
-    ),
-    _block(
-        "gqa_decode",
-        zoo.QWEN,
-        "one decoding step over 2048 cached tokens, 2 key-value heads with 7 queries each",
-        gqa_decode,
-        cut="qwen2.5-0.5b-c2048",
-        kv_heads=2,
-        group=7,
-        context=2048,
-        dim=64,
-    ),
-    _block(
-        "norm_rotary",
-        zoo.QWEN3,
-        "normalisation and rotary embedding of the queries of 32 tokens",
-        norm_rotary,
-        cut="qwen3-0.6b-s32",
-        tokens=32,
-        heads=16,
-        dim=128,
-        positions=2048,
-    ),
-    _block(
-        "mla_decode",
-        zoo.DEEPSEEK,
-        "one decoding step of latent attention over 1024 cached tokens, 16 heads",
-        mla_decode,
-        cut="deepseek-v2-lite-c1024",
-        heads=16,
-        context=1024,
-        rank=512,
-        rope=64,
-    ),
-)

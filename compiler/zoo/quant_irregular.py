@@ -1,83 +1,221 @@
-"""Quantised products, quantisation itself, and reads whose place is data."""
+"""Products of quantised matrices, quantisation itself, and reads whose place is data.
 
-from functools import partial
+More of the kind stands beside this file: `quant_irregular_packed` (weights of a few bits), `…_quantize`, `…_cache`
+(of keys and values), `…_lookup` (embeddings and labels), `…_graph` (neighbour lists), `…_slices` (strided, shifted
+and masked).
+"""
+
+from collections.abc import Callable
+from inspect import Parameter, Signature
 from typing import Any
 
 from littledragon.compiler.zoo import block as zoo
-from littledragon.compiler.zoo.block import Block, export
+from littledragon.compiler.zoo.block import Program
+
+Argument = tuple[tuple[int, ...], str]
 
 
-def w8a16_matmul(m: int, n: int, k: int) -> Any:
-    """Y = X·(scale * W)ᵀ: int8 weights with a scale a row, float16 activations, float32 accumulation."""
+def computed(name: str, compute: Callable[..., Any], **arguments: Argument) -> Program:
+    """The program that is one computation in TE: `compute` takes the arguments in order, gives one or more tensors."""
+
+    def forward(*tensors: Any) -> Any:
+        from tvm.relax.frontend.nn import op
+
+        return op.tensor_expr_op(compute, name, list(tensors))
+
+    # The exporter reads the names of the arguments off the signature.
+    vars(forward)["__signature__"] = Signature([Parameter(name, Parameter.POSITIONAL_ONLY) for name in arguments])
+    return Program(forward, arguments)
+
+
+def stage(shape: tuple[int, ...], element: Callable[..., Any], whole: bool) -> Callable[..., Any]:
+    """In TE: elements computed first, as a tensor, or each where it is read. Kernels for many rows do the former."""
     from tvm import te
-    from tvm.relax.frontend.nn import op
+
+    tensor: Callable[..., Any] = te.compute(shape, element, name="dequantize") if whole else element
+    return tensor
+
+
+def product(
+    x: Any, weight: Callable[..., Any], columns: int, dtype: str, finish: Callable[..., Any] | None = None
+) -> Any:
+    """In TE: cast(X·Wᵀ), summed in float32, or in int32 where X is int8. Relax would not fuse TE weights into it.
+
+    `weight(column, step)` is an element of W; `finish(sum, row, column)` what is done to a sum before the cast.
+    """
+    from tvm import te
+
+    rows, depth = x.shape
+    wide = "int32" if str(x.dtype) == "int8" else "float32"
+    axis = te.reduce_axis((0, depth), name="k")
+    total = te.compute(
+        (rows, columns),
+        lambda r, c: te.sum(x[r, axis].astype(wide) * weight(c, axis).astype(wide), axis=axis),
+        name="matmul",
+    )
+
+    def last(r: Any, c: Any) -> Any:
+        return (finish(total[r, c], r, c) if finish else total[r, c]).astype(dtype)
+
+    return te.compute((rows, columns), last, name="cast")
+
+
+def w8a16_matmul(m: int, n: int, k: int, dtype: str = "float16") -> Program:
+    """Y = X·(scale * W)ᵀ: int8 weights with a scale a row, half-precision activations, float32 accumulation."""
+    from tvm import te
 
     def compute(x: Any, w: Any, scale: Any) -> Any:
-        weight = te.compute((n, k), lambda r, c: w[r, c].astype("float16") * scale[r], name="dequantize")
-        return _product(x, weight)
+        weight = te.compute((n, k), lambda r, c: w[r, c].astype(dtype) * scale[r], name="dequantize")
+        return product(x, weight, n, dtype)
 
-    def forward(x: Any, w: Any, scale: Any) -> Any:
-        return op.tensor_expr_op(compute, "w8a16_matmul", [x, w, scale])
-
-    return export(forward, x=((m, k), "float16"), w=((n, k), "int8"), scale=((n,), "float16"))
+    return computed("w8a16_matmul", compute, x=((m, k), dtype), w=((n, k), "int8"), scale=((n,), dtype))
 
 
-def w4a16_matmul(m: int, n: int, k: int, group: int) -> Any:
+def w4a16_matmul(m: int, n: int, k: int, group: int, dtype: str = "float16") -> Program:
     """The same with 4-bit weights, eight to a uint32, and a scale for each group of the reduction axis."""
     from tvm import te
-    from tvm.relax.frontend.nn import op
 
     def compute(x: Any, packed: Any, scale: Any) -> Any:
         def element(r: Any, c: Any) -> Any:
             nibble = (packed[r, c // 8] >> (c % 8 * 4).astype("uint32")) & te.const(15, "uint32")
-            return (nibble.astype("float16") - te.const(8, "float16")) * scale[r, c // group]
+            return (nibble.astype(dtype) - te.const(8, dtype)) * scale[r, c // group]
 
-        return _product(x, te.compute((n, k), element, name="dequantize"))
+        return product(x, te.compute((n, k), element, name="dequantize"), n, dtype)
 
-    def forward(x: Any, packed: Any, scale: Any) -> Any:
-        return op.tensor_expr_op(compute, "w4a16_matmul", [x, packed, scale])
+    return computed(
+        "w4a16_matmul", compute, x=((m, k), dtype), packed=((n, k // 8), "uint32"), scale=((n, k // group), dtype)
+    )
 
-    return export(forward, x=((m, k), "float16"), packed=((n, k // 8), "uint32"), scale=((n, k // group), "float16"))
+
+def w8a8_matmul(m: int, n: int, k: int, bias: bool = False, zero_point: bool = False) -> Program:
+    """Y = (X - zero)·Wᵀ * token scale * channel scale (+ b): int8 summed in int32, bfloat16 out (SmoothQuant).
+
+    The zero point of a token is taken off its sums by the sums of the weights' rows, which are known beforehand.
+    """
+
+    def compute(x: Any, w: Any, token_scale: Any, scale: Any, *more: Any) -> Any:
+        def finish(total: Any, r: Any, c: Any) -> Any:
+            if zero_point:
+                total = total - more[0][r] * more[1][c]
+            y = total.astype("float32") * (token_scale[r] * scale[c])
+            return y + more[-1][c].astype("float32") if bias else y
+
+        return product(x, w, n, "bfloat16", finish)
+
+    more: dict[str, Argument] = {"zeros": ((m,), "int32"), "sums": ((n,), "int32")} if zero_point else {}
+    if bias:
+        more["shift"] = ((n,), "bfloat16")
+    return computed(
+        "w8a8_matmul",
+        compute,
+        x=((m, k), "int8"),
+        w=((n, k), "int8"),
+        token_scale=((m,), "float32"),
+        scale=((n,), "float32"),
+        **more,
+    )
 
 
-def _product(x: Any, weight: Any) -> Any:
-    """cast_fp16(X·Wᵀ) with float32 accumulation, in TE: Relax would not fuse a TE weight into the product."""
+def fp8_matmul(m: int, n: int, k: int, per_token: bool, dtype: str = "bfloat16") -> Program:
+    """Y = X·Wᵀ of float8 (e4m3), with a scale for each token and channel, or one for each whole matrix."""
+
+    def compute(x: Any, w: Any, token_scale: Any, scale: Any) -> Any:
+        def finish(total: Any, r: Any, c: Any) -> Any:
+            return total * (token_scale[r] * scale[c] if per_token else token_scale[0] * scale[0])
+
+        return product(x, w, n, dtype, finish)
+
+    return computed(
+        "fp8_matmul",
+        compute,
+        x=((m, k), "float8_e4m3fn"),
+        w=((n, k), "float8_e4m3fn"),
+        token_scale=((m if per_token else 1,), "float32"),
+        scale=((n if per_token else 1,), "float32"),
+    )
+
+
+def fp8_block_matmul(m: int, n: int, k: int, block: int = 128, tile: int = 128, scales: str = "float32") -> Program:
+    """Y = X·Wᵀ of float8 (e4m3), bfloat16 out, with a scale for every `block` steps of a row of X and of W.
+
+    `tile` rows of W share their scales: 128 for DeepSeek-V3's weights, 1 for the microscaling format MXFP8, whose
+    scales are powers of two (`float8_e8m0fnu`).
+    """
     from tvm import te
 
-    (m, k), n = x.shape, weight.shape[0]
-    axis = te.reduce_axis((0, k), name="k")
-    product = te.compute(
-        (m, n),
-        lambda r, c: te.sum(x[r, axis].astype("float32") * weight[c, axis].astype("float32"), axis=axis),
-        name="matmul",
+    def compute(x: Any, w: Any, token_scale: Any, scale: Any) -> Any:
+        outer, inner = te.reduce_axis((0, k // block), name="kb"), te.reduce_axis((0, block), name="ki")
+
+        def element(r: Any, c: Any) -> Any:
+            step = outer * block + inner
+            scaled = token_scale[r, outer].astype("float32") * scale[c // tile, outer].astype("float32")
+            return te.sum(
+                x[r, step].astype("float32") * w[c, step].astype("float32") * scaled,
+                axis=[outer, inner],
+            )
+
+        total = te.compute((m, n), element, name="matmul")
+        return te.compute((m, n), lambda r, c: total[r, c].astype("bfloat16"), name="cast")
+
+    return computed(
+        "fp8_block_matmul",
+        compute,
+        x=((m, k), "float8_e4m3fn"),
+        w=((n, k), "float8_e4m3fn"),
+        token_scale=((m, k // block), scales),
+        scale=((-(-n // tile), k // block), scales),
     )
-    return te.compute((m, n), lambda r, c: product[r, c].astype("float16"), name="cast")
 
 
-def quantize(rows: int, hidden: int) -> Any:
+def w4a8_matmul(m: int, n: int, k: int, group: int, staged: bool) -> Program:
+    """Y = X·Wᵀ: int8 activations, 4-bit weights made int8 by a step and a zero point a group, float16 out (QServe).
+
+    Two levels of scales: whole steps inside a channel, one float32 for each channel and token outside.
+    """
+    from tvm import te
+
+    def compute(x: Any, packed: Any, steps: Any, zeros: Any, token_scale: Any, scale: Any) -> Any:
+        def element(r: Any, c: Any) -> Any:
+            nibble = (packed[r, c // 2] >> (c % 2 * 4).astype("uint8")) & te.const(15, "uint8")
+            centred = nibble.astype("int32") - zeros[r, c // group].astype("int32")
+            return (centred * steps[r, c // group].astype("int32")).astype("int8")
+
+        return product(
+            x,
+            stage((n, k), element, staged),
+            n,
+            "bfloat16",
+            lambda total, r, c: total.astype("float32") * (token_scale[r] * scale[c]),
+        )
+
+    return computed(
+        "w4a8_matmul",
+        compute,
+        x=((m, k), "int8"),
+        packed=((n, k // 2), "uint8"),
+        steps=((n, k // group), "int8"),
+        zeros=((n, k // group), "int8"),
+        token_scale=((m,), "float32"),
+        scale=((n,), "float32"),
+    )
+
+
+def quantize(rows: int, hidden: int) -> Program:
     """float16 activations made int8 with a scale for each row; both are kept."""
-    from tvm.relax.frontend.nn import op
-
-    def forward(x: Any) -> Any:
-        return op.tensor_expr_op(zoo.quantized, "quantize", [x])
-
-    return export(forward, x=((rows, hidden), "float16"))
+    return computed("quantize", zoo.quantized, x=((rows, hidden), "float16"))
 
 
-def embedding_norm(tokens: int, vocabulary: int, positions: int, hidden: int) -> Any:
+def embedding_norm(tokens: int, vocabulary: int, positions: int, hidden: int) -> Program:
     """layer_norm(E[token] + P[position]), float32: two look-ups, a sum and a normalisation."""
     from tvm import te, topi
-    from tvm.relax.frontend.nn import op
 
     def compute(token: Any, position: Any, words: Any, places: Any, weight: Any, bias: Any) -> Any:
         total = te.compute((tokens, hidden), lambda t, h: words[token[t], h] + places[position[t], h], name="embedding")
         return topi.nn.layer_norm(total, weight, bias, axis=[1], epsilon=1e-12)
 
-    def forward(token: Any, position: Any, words: Any, places: Any, weight: Any, bias: Any) -> Any:
-        return op.tensor_expr_op(compute, "embedding_norm", [token, position, words, places, weight, bias])
-
-    return export(
-        forward,
+    return computed(
+        "embedding_norm",
+        compute,
         token=((tokens,), "int32"),
         position=((tokens,), "int32"),
         words=((vocabulary, hidden), "float32"),
@@ -87,25 +225,43 @@ def embedding_norm(tokens: int, vocabulary: int, positions: int, hidden: int) ->
     )
 
 
-def embedding_bag(bags: int, size: int, rows: int, dim: int) -> Any:
-    """Y[b] = Σₛ T[index[b, s]], float32: look-ups summed in bags of equal size."""
-    from tvm import te
-    from tvm.relax.frontend.nn import op
+def embedding_bag(
+    bags: int, size: int, rows: int, dim: int, dtype: str = "float32", weighted: bool = False, mean: bool = False
+) -> Program:
+    """Y[b] = Σₛ T[index[b, s]], float32: look-ups summed in bags of equal size.
 
-    def compute(table: Any, index: Any) -> Any:
+    `weighted` multiplies each row by a float32 of its own; `mean` sums the first length[b] of a bag and divides.
+    """
+    from tvm import te, tirx
+
+    def compute(table: Any, index: Any, *more: Any) -> Any:
         axis = te.reduce_axis((0, size), name="s")
-        return te.compute((bags, dim), lambda b, d: te.sum(table[index[b, axis], d], axis=axis), name="embedding_bag")
 
-    def forward(table: Any, index: Any) -> Any:
-        return op.tensor_expr_op(compute, "embedding_bag", [table, index])
+        def element(b: Any, d: Any) -> Any:
+            row = table[index[b, axis], d].astype("float32")
+            if weighted:
+                row = row * more[0][b, axis]
+            if mean:
+                row = tirx.Select(axis.var < more[0][b], row, tirx.const(0.0, "float32"))
+            return te.sum(row, axis=axis)
 
-    return export(forward, table=((rows, dim), "float32"), index=((bags, size), "int64"))
+        total = te.compute((bags, dim), element, name="embedding_bag")
+        if not mean:
+            return total
+        one = tirx.const(1, "int32")
+        return te.compute(
+            (bags, dim), lambda b, d: total[b, d] / te.max(more[0][b], one).astype("float32"), name="mean"
+        )
+
+    more: dict[str, Argument] = {"weight": ((bags, size), "float32")} if weighted else {}
+    if mean:
+        more["length"] = ((bags,), "int32")
+    return computed("embedding_bag", compute, table=((rows, dim), dtype), index=((bags, size), "int64"), **more)
 
 
-def paged_scores(tokens: int, page: int, pages: int, heads: int, group: int, dim: int) -> Any:
+def paged_scores(tokens: int, page: int, pages: int, heads: int, group: int, dim: int) -> Program:
     """Scores of one decoding step against a paged int8 cache, with a scale for each head of each slot, float32."""
     from tvm import te
-    from tvm.relax.frontend.nn import op
 
     def compute(q: Any, cache: Any, scale: Any, page_table: Any) -> Any:
         axis = te.reduce_axis((0, dim), name="d")
@@ -121,84 +277,11 @@ def paged_scores(tokens: int, page: int, pages: int, heads: int, group: int, dim
             name="scaled",
         )
 
-    def forward(q: Any, cache: Any, scale: Any, page_table: Any) -> Any:
-        return op.tensor_expr_op(compute, "paged_scores", [q, cache, scale, page_table])
-
-    return export(
-        forward,
+    return computed(
+        "paged_scores",
+        compute,
         q=((heads, group, dim), "float32"),
         cache=((pages, page, heads, dim), "int8"),
         scale=((pages, page, heads), "float32"),
         page_table=((tokens // page,), "int32"),
     )
-
-
-_block = partial(zoo.block, family="quant_irregular")
-
-BLOCKS: tuple[Block, ...] = (
-    _block(
-        "w8a16_matmul",
-        zoo.QWEN,
-        "gate projection with int8 weights, one of 16 row shards, 16 tokens",
-        w8a16_matmul,
-        cut="qwen2.5-0.5b-tp16-b16",
-        m=16,
-        n=304,
-        k=896,
-    ),
-    _block(
-        "w4a16_matmul",
-        zoo.LLAMA2,
-        "value projection with 4-bit weights in groups of 128, one head, hidden size cut in 2, 8 tokens",
-        w4a16_matmul,
-        cut="llama-2-7b-tp32-g128-b8",
-        m=8,
-        n=128,
-        k=2048,
-        group=128,
-    ),
-    _block(
-        "quantize",
-        zoo.MISTRAL,
-        "int8 quantisation of the activations of 24 tokens",
-        quantize,
-        cut="mistral-7b-b24",
-        rows=24,
-        hidden=4096,
-    ),
-    _block(
-        "embedding_norm",
-        zoo.BERT,
-        "word and position embedding of 160 tokens, normalised, one of 16 vocabulary shards",
-        embedding_norm,
-        cut="bert-base-tp16-b160",
-        tokens=160,
-        vocabulary=1907,
-        positions=512,
-        hidden=768,
-    ),
-    _block(
-        "embedding_bag",
-        zoo.DLRM,
-        "sums of 40 rows of one embedding table for 128 samples",
-        embedding_bag,
-        cut="dlrm-b128-l40",
-        bags=128,
-        size=40,
-        rows=10000,
-        dim=64,
-    ),
-    _block(
-        "paged_scores",
-        zoo.MISTRAL,
-        "scores of one query against 256 cached keys in int8 pages of 16",
-        paged_scores,
-        cut="mistral-7b-s256",
-        tokens=256,
-        page=16,
-        pages=64,
-        heads=8,
-        group=4,
-        dim=128,
-    ),
-)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from littledragon.compiler import children, lowering, targets
 from littledragon.compiler.features import features, text
-from littledragon.compiler.zoo import BLOCKS
+from littledragon.compiler.zoo import blocks
 from littledragon.compiler.zoo.gemm import nt_matmul_cast
 from littledragon.schemas.features import FEATURES
 from littledragon.schemas.ids import canonical_json
@@ -23,9 +23,9 @@ LLVM = targets.target("llvm")
 def modules() -> dict[str, Any]:
     """`operator/task` → module, for the whole zoo."""
     found = {}
-    for b in BLOCKS:
-        for name, module in lowering._tasks(b, LLVM).items():
-            found[f"{b.id.split('/')[1]}-{b.id.split('/')[2]}/{name}"] = lowering.normalise(module)
+    for b in blocks("demo"):
+        for name, module in lowering.modules(b.build(**b.cases[0].shape), LLVM).items():
+            found[f"{b.id.split('/')[1]}-{b.id.split('/')[2]}/{name}"] = module
     return found
 
 
@@ -54,7 +54,9 @@ def test_every_module_fits_the_schema_and_reads_the_same_twice(modules: dict[str
 
 def test_another_process_reads_the_same(modules: dict[str, Any]) -> None:
     block_id = "attention/masked_softmax/gpt2-s64"
-    (row,) = children.once("littledragon.compiler.lowering:extract", deadline_s=60, block_id=block_id, target=LLVM)
+    (row,) = children.once(
+        "littledragon.compiler.lowering:extract", deadline_s=60, zoo="demo", block_id=block_id, target=LLVM
+    )
     assert row["features"] == canonical_json(of(modules, "masked_softmax-gpt2"))
 
 
@@ -87,10 +89,18 @@ def test_the_papers_example(modules: dict[str, Any]) -> None:
         ],
         "iterations": 128**3,
         "reads": [
-            {"buffer": "x", "indices": ["v_i0", "v_k"], "indirect": False},
-            {"buffer": "w", "indices": ["v_i1", "v_k"], "indirect": False},
+            {"buffer": "x", "indices": ["v_i0", "v_k"], "indirect": False, "access": "broadcast", "stride": 0},
+            {"buffer": "w", "indices": ["v_i1", "v_k"], "indirect": False, "access": "strided", "stride": 128},
         ],
-        "writes": [{"buffer": "NT_matmul_intermediate", "indices": ["v_i0", "v_i1"], "indirect": False}],
+        "writes": [
+            {
+                "buffer": "NT_matmul_intermediate",
+                "indices": ["v_i0", "v_i1"],
+                "indirect": False,
+                "access": "coalesced",
+                "stride": 1,
+            }
+        ],
         "producers": [],
         "has_init": True,
         "operators": ["add", "mul", "cast float32"],
@@ -133,9 +143,15 @@ def test_grouped_product(modules: dict[str, Any]) -> None:
     assert f["flops"] == 2 * 24 * 112 * 1024
     product = only(f["blocks"], "grouped_gemm")
     assert product["reads"] == [
-        {"buffer": "x", "indices": ["v_r", "v_k"], "indirect": False},
-        {"buffer": "w", "indices": ["expert[v_r]", "v_c", "v_k"], "indirect": True},
-        {"buffer": "expert", "indices": ["v_r"], "indirect": False},
+        {"buffer": "x", "indices": ["v_r", "v_k"], "indirect": False, "access": "broadcast", "stride": 0},
+        {
+            "buffer": "w",
+            "indices": ["expert[v_r]", "v_c", "v_k"],
+            "indirect": True,
+            "access": "gathered",
+            "stride": None,
+        },
+        {"buffer": "expert", "indices": ["v_r"], "indirect": False, "access": "broadcast", "stride": 0},
     ]
 
 
@@ -186,11 +202,8 @@ def test_argmax_counts_comparisons(modules: dict[str, Any]) -> None:
 @given(st.integers(1, 40), st.integers(1, 40), st.integers(1, 40))
 def test_any_product(m: int, n: int, k: int) -> None:
     """2·m·n·k operations; dtype sizes and shapes add up, extents of 1 included."""
-    from littledragon.compiler.zoo.block import Block
-
-    source = Block("gemm/x/y", "gemm", "x", "a", "b", "c", "d", nt_matmul_cast, {"m": m, "n": n, "k": k})
-    (module,) = lowering._tasks(source, LLVM).values()
-    f = features(lowering.normalise(module))
+    (module,) = lowering.modules(nt_matmul_cast(m, n, k), LLVM).values()
+    f = features(module)
     assert f["flops"] == 2 * m * n * k
     assert f["bytes"] == 2 * (m * k + n * k + m * n)
 

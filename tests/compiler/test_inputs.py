@@ -12,7 +12,7 @@ import pytest
 
 from littledragon.compiler import inputs, lowering, targets
 from littledragon.compiler.features import features
-from littledragon.compiler.zoo import BLOCKS, block
+from littledragon.compiler.zoo import block_of, blocks
 
 Json = dict[str, Any]
 LLVM = targets.target("llvm")
@@ -23,14 +23,15 @@ def spec(name: str, dtype: str, role: str, *, low: int | None = None, high: int 
 
 
 def lowered(block_id: str) -> dict[str, Any]:
-    return {name: lowering.normalise(m) for name, m in lowering._tasks(block(block_id), LLVM).items()}
+    source = block_of("demo", block_id)
+    return lowering.modules(source.build(**source.cases[0].shape), LLVM)
 
 
 @pytest.fixture(scope="module")
 def zoo() -> dict[str, list[Json]]:
     """`block/task` → specs."""
     found = {}
-    for b in BLOCKS:
+    for b in blocks("demo"):
         for name, module in lowered(b.id).items():
             found[f"{b.id}/{name}"] = inputs.specs(module, features(module))
     return found

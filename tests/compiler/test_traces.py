@@ -12,7 +12,7 @@ import pytest
 
 from littledragon.compiler import children, targets
 from littledragon.compiler.rules import postproc_of
-from littledragon.compiler.zoo import BLOCKS
+from littledragon.compiler.zoo import blocks
 from littledragon.pipelines import tsel_files
 from littledragon.pipelines.errors import UserError
 from littledragon.schemas import tsel
@@ -328,8 +328,10 @@ def test_traces_that_are_none() -> None:
 def test_llvm_traces_of_random_members_and_their_files(tmp_path: Path) -> None:
     """Random members of the llvm space pass; a sampled place that the program does not have is refused."""
     worker = children.worker("test-traces")
-    block = next(b.id for b in BLOCKS if "softmax" in b.id)
-    tasks = worker.call("littledragon.compiler.lowering:extract", deadline_s=90, block_id=block, target=LLVM)
+    block = next(b.id for b in blocks("demo") if "softmax" in b.id)
+    tasks = worker.call(
+        "littledragon.compiler.lowering:extract", deadline_s=90, zoo="demo", block_id=block, target=LLVM
+    )
     module = next(task["module"] for task in tasks if task["module"])
     members = worker.call(
         "littledragon.compiler.proposals:propose",

@@ -20,14 +20,28 @@ Tables = dict[str, list[dict[str, Any]]]
 Script = Callable[[BaseHTTPRequestHandler, int], None]
 
 
+def _placed(workloads: list[dict[str, Any]]) -> Tables:
+    kept = {name: [c.name for c in BY_NAME[name].columns] for name in ("extractions", "placements")}
+    accepted = [row for row in workloads if row["workload_id"] is not None]
+    of = {"extractions": workloads, "placements": accepted}
+    return {name: [{column: row[column] for column in kept[name]} for row in of[name]] for name in kept}
+
+
+@pytest.fixture(scope="session")
+def placed() -> Callable[[list[dict[str, Any]]], Tables]:
+    """Rows of `workloads`, a view, as rows of the tables that it is a view of."""
+    return _placed
+
+
 @pytest.fixture(scope="session")
 def fill() -> Callable[[Path, Tables], Store]:
     """`fill(path, tables)`: a store with a unit in each stage; again, with other rows, a later plan of it."""
 
     def make(path: Path, tables: Tables) -> Store:
         store = Store.open(path, create=True)
+        own = {name: rows for name, rows in tables.items() if name != "workloads"} | _placed(tables["workloads"])
         for stage in STAGES:
-            rows = {name: tables[name] for name in tables if BY_NAME[name].stage == stage}
+            rows = {name: own[name] for name in own if BY_NAME[name].stage == stage}
             if rows:
                 units = [Unit(stage, 1, {}, {"rows": repr(rows)})]
                 store.commit(units[0], Result(rows), OBSERVED)

@@ -48,7 +48,12 @@ def filled(folder: Path) -> Store:
     """Two families; candidates that fail at known gates of the search and of verify."""
     store = Store.open(folder / "it's [a] work? dir*", create=True)
     homes = [("w1", "gemm"), ("w2", "gemm"), ("w3", "vision")]
-    put(store, "workloads", {"workloads": [row("workloads", workload_id=w, family=f, state="ok") for w, f in homes]})
+    extractions = [
+        row("extractions", workload_id=w, family=f, state="ok", block_id=w, configuration="c", task="t")
+        for w, f in homes
+    ]
+    placements = [row("placements", state="ok", block_id=w, configuration="c", task="t") for w, _ in homes]
+    put(store, "workloads", {"extractions": extractions, "placements": placements})
     found = [
         ("c0", "w1", "default", "ok"),
         ("c1", "w1", "evolutionary", "parsed"),
@@ -183,7 +188,7 @@ def test_the_largest_answer_is_whole(lasting):
 
 def test_the_tables_behind_a_query_are_known():
     assert catalog.tables_read("SELECT * FROM Funnel") == {
-        "workloads": ["outcomes", "workloads"],
+        "workloads": ["outcomes", "extractions", "placements"],
         "search": ["outcomes", "candidates"],
         "verify": ["outcomes", "verdicts"],
     }
@@ -202,7 +207,7 @@ def test_the_tables_behind_a_query_are_known():
 )
 def test_a_query_that_hides_its_tables_may_read_all(query):
     found = catalog.tables_read(query)
-    assert {name for names in found.values() for name in names} == set(BY_NAME)
+    assert {name for names in found.values() for name in names} == set(BY_NAME) - {"workloads"}
 
 
 @pytest.mark.parametrize("folder", ["outcomes=1", "unit_id=3", "r=x"])

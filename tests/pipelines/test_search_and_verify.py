@@ -6,7 +6,7 @@ import math
 import statistics
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -32,6 +32,8 @@ MADE = {
     "scalar": {"n": 8},
 }
 
+Placed = Callable[[list[dict[str, Any]]], dict[str, list[dict[str, Any]]]]
+
 
 @pytest.fixture(scope="module")
 def workloads() -> Iterator[list[dict[str, Any]]]:
@@ -43,8 +45,13 @@ def workloads() -> Iterator[list[dict[str, Any]]]:
         made = child.call(f"littledragon.probe.modules:{name}", deadline_s=60, **arguments)
         row = {column.name: None for column in BY_NAME["workloads"].columns}
         row |= {"workload_id": content_id("w", name), "state": "ok", "family": "gemm", "operator": name}
-        row |= {"block_id": name, "task": "main", "model": "m", "source": "s", "licence": "MIT"}
-        row |= {"module": made["module"], "module_hash": made["module_hash"], "inputs": json.dumps(made["specs"])}
+        row |= {"block_id": name, "configuration": "cut", "task": "main", "model": "m", "source": "s", "licence": "MIT"}
+        row |= {
+            "rules": "llvm",
+            "module": made["module"],
+            "module_hash": made["module_hash"],
+            "inputs": json.dumps(made["specs"]),
+        }
         rows.append(row)
     child.close()
     yield rows
@@ -53,10 +60,10 @@ def workloads() -> Iterator[list[dict[str, Any]]]:
 
 
 @pytest.fixture
-def store(tmp_path: Path, workloads: list[dict[str, Any]]) -> Store:
+def store(tmp_path: Path, workloads: list[dict[str, Any]], placed: Placed) -> Store:
     store = Store.open(tmp_path / "work", create=True)
     unit = Unit("workloads", 1, {}, {})
-    store.commit(unit, Result({"workloads": workloads}), OBSERVED)
+    store.commit(unit, Result(placed(workloads)), OBSERVED)
     store.plan("workloads", [unit])
     return store
 
@@ -114,15 +121,17 @@ def test_rounds_grow_from_each_other_and_running_again_does_nothing(store: Store
     assert len(store.rows("candidates", "round = 1")) >= 6
 
 
-def keep_only(store: Store, workloads: list[dict[str, Any]], name: str) -> None:
+def keep_only(store: Store, workloads: list[dict[str, Any]], name: str, placed: Placed) -> None:
     """Plan the workloads anew, with this one alone."""
     unit = Unit("workloads", 1, {}, {"only": name})
-    store.commit(unit, Result({"workloads": [row for row in workloads if row["block_id"] == name]}), OBSERVED)
+    store.commit(unit, Result(placed([row for row in workloads if row["block_id"] == name])), OBSERVED)
     store.plan("workloads", [unit])
 
 
-def test_thin_space_is_exhausted_and_keeps_its_default(store: Store, workloads: list[dict[str, Any]]) -> None:
-    keep_only(store, workloads, "scalar")
+def test_thin_space_is_exhausted_and_keeps_its_default(
+    store: Store, workloads: list[dict[str, Any]], placed: Placed
+) -> None:
+    keep_only(store, workloads, "scalar", placed)
     config = dataclasses.replace(SMALL, rounds=4, candidates_per_round=16)
     run(store, search, config)
     outcomes = store.sql("select state, reason from outcomes where stage = 'search' and state != 'ok'").to_pylist()
@@ -132,7 +141,7 @@ def test_thin_space_is_exhausted_and_keeps_its_default(store: Store, workloads: 
     assert store.rows("candidates", "workload_id = $id and source = 'default'", id=content_id("w", "scalar"))
 
 
-def test_simulated_runs_are_equal_wherever_they_run(store: Store, tmp_path: Path) -> None:
+def test_simulated_runs_are_equal_wherever_they_run(store: Store, tmp_path: Path, placed: Placed) -> None:
     def tables(store: Store) -> Any:
         observed = {"build_s", "observed"}
         return [
@@ -145,7 +154,7 @@ def test_simulated_runs_are_equal_wherever_they_run(store: Store, tmp_path: Path
     other = Store.open(tmp_path / "other", create=True)
     unit = Unit("workloads", 1, {}, {})
     rows = [{name: value for name, value in row.items() if name != "unit_id"} for row in store.rows("workloads")]
-    other.commit(unit, Result({"workloads": rows[::-1]}), OBSERVED)
+    other.commit(unit, Result(placed(rows[::-1])), OBSERVED)
     other.plan("workloads", [unit])
     children.close_all()
     run(other, search, SMALL)
@@ -166,15 +175,15 @@ def test_crash_of_the_proposer_fails_the_unit_and_can_be_tried_again(
 
 @pytest.mark.parametrize("change", [{"inputs": "[]"}, {"module": "{}"}])
 def test_units_follow_what_the_work_reads_of_a_workload(
-    store: Store, workloads: list[dict[str, Any]], change: dict[str, str]
+    store: Store, workloads: list[dict[str, Any]], change: dict[str, str], placed: Placed
 ) -> None:
     """Two blocks may give one workload id with other names or arguments; which one stays depends on the choice."""
-    keep_only(store, workloads, "scalar")
+    keep_only(store, workloads, "scalar", placed)
     run(store, search, SMALL)
     before = [*search.plan(store, SMALL), *verify.plan(store, SMALL)]
     assert len(before) == 2
     unit = Unit("workloads", 1, {}, change)
-    store.commit(unit, Result({"workloads": [{**workloads[2], **change}]}), OBSERVED)
+    store.commit(unit, Result(placed([{**workloads[2], **change}])), OBSERVED)
     store.plan("workloads", [unit])
     after = [*search.plan(store, SMALL), *verify.plan(store, SMALL)]
     assert not {one.id for one in before} & {one.id for one in after}
@@ -256,9 +265,9 @@ def test_where_nothing_beats_the_default_schedule_it_is_the_anchor() -> None:
     assert (found["state"], found["anchor_id"], found["anchor_us"], found["margin"]) == ("ok", "d", 9.0, 0.06)
 
 
-def test_real_kernels_from_search_to_anchor(store: Store, workloads: list[dict[str, Any]]) -> None:
+def test_real_kernels_from_search_to_anchor(store: Store, workloads: list[dict[str, Any]], placed: Placed) -> None:
     config = dataclasses.replace(SMALL, device="real", candidates_per_round=3, stable_band=10.0)
-    keep_only(store, workloads, "matmul")
+    keep_only(store, workloads, "matmul", placed)
     run(store, search, config)
     rows = store.rows("candidates")
     assert [row["status"] for row in rows] == ["ok"] * 4

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from littledragon.compiler.zoo import BLOCKS, FAMILIES
+from littledragon.compiler.zoo import FAMILIES, blocks
 from littledragon.pipelines import driver, workloads
 from littledragon.pipelines.config import Config
 from littledragon.pipelines.errors import UserError
@@ -15,7 +15,6 @@ from littledragon.pipelines.executor import Serial
 from littledragon.pipelines.stage import Result
 from littledragon.pipelines.store import Store
 from littledragon.release import splits
-from littledragon.schemas.tables import EXTRACTIONS
 
 OBSERVED = {"attempt": 1, "started_at": "2026-01-01T00:00:00Z", "wall_s": 0.1, "host": "h"}
 SEALED = splits.Sealed(frozenset({("SR", (64, 64))}), frozenset(), frozenset())
@@ -26,15 +25,13 @@ def store(tmp_path: Path) -> Store:
     return Store.open(tmp_path / "work", create=True)
 
 
-def row(block_id: str, task: str | None = "main", **values: Any) -> dict[str, Any]:
-    new: dict[str, Any] = dict.fromkeys(column.name for column in EXTRACTIONS.columns)
-    new |= {"state": "ok", "family": "gemm", "operator": "x", "model": "m", "source": "s", "licence": "l"}
-    new |= {"workload_id": "w-0000000000000000", "module_hash": "h", "signature": "SR", "extents": [8, 8]}
-    return new | {"block_id": block_id, "task": task} | values
+def row(block_id: str, task: str = "main", **values: Any) -> dict[str, Any]:
+    new = {"block_id": block_id, "configuration": "cut", "task": task, "workload_id": "w-0000000000000000"}
+    return {**new, "signature": "SR", "extents": [8, 8], **values}
 
 
 def test_blocks_are_taken_in_turn_from_the_families() -> None:
-    assert {b.id for b in workloads.chosen(Config())} == {b.id for b in BLOCKS}
+    assert {b.id for b in workloads.chosen(Config())} == {b.id for b in blocks("demo")}
     assert [b.family for b in workloads.chosen(Config(limit=8))] == [*FAMILIES, *FAMILIES[:2]]
     twelve = Counter(b.family for b in workloads.chosen(Config(limit=12)))
     assert set(twelve.values()) == {2}
@@ -67,24 +64,25 @@ def test_the_reduce_waits_for_every_block_and_leaves_failed_ones_out(store: Stor
 
 
 def test_of_equal_tasks_the_smallest_block_id_stays() -> None:
-    rows = [row("b/2"), row("b/1", "z"), row("b/1", "a"), row("b/3", module_hash="other", extents=[64, 64])]
+    rows = [row("b/2"), row("b/1", "z"), row("b/1", "a"), row("b/3", workload_id="other", extents=[64, 64])]
     merged = {(r["block_id"], r["task"]): r for r in workloads.merge(rows, SEALED)}
     kept = merged["b/1", "a"]
     assert (kept["state"], kept["split"], kept["cell"]) == ("ok", "train", splits.cell("SR", [8, 8]))
     for key in (("b/1", "z"), ("b/2", "main")):
         twin = merged[key]
-        assert (twin["state"], twin["reason"], twin["workload_id"]) == ("rejected", "duplicate", None)
-        assert twin["detail"] == "equal to w-0000000000000000, task a of b/1"
+        assert (twin["state"], twin["reason"]) == ("rejected", "duplicate")
+        assert twin["detail"] == "w-0000000000000000 is task a of b/1, cut"
         assert twin["cell"] is None and twin["split"] is None
     assert merged["b/3", "main"]["split"] == "test"
     assert workloads.merge(list(reversed(rows)), SEALED) == workloads.merge(rows, SEALED)
 
 
-def test_rejected_tasks_pass_through_and_win_over_nobody() -> None:
-    trivial = row("b/0", state="rejected", reason="trivial", workload_id=None)
-    first, second = workloads.merge([trivial, row("b/1")], SEALED)
-    assert first == {**trivial, "cell": None, "split": None}
-    assert (second["state"], second["split"]) == ("ok", "train")
+def test_a_cell_holds_six_workloads_duplicates_not_counted() -> None:
+    rows = [row("b/0", str(number), workload_id=f"w-{number}") for number in range(8)]
+    rows += [row("b/1", workload_id="w-0"), row("b/1", "wide", workload_id="w-9", extents=[8, 9])]
+    merged = workloads.merge(rows, SEALED)
+    assert Counter(r["reason"] for r in merged) == {None: 7, "cell_full": 2, "duplicate": 1}
+    assert [r["task"] for r in merged if r["reason"] == "cell_full"] == ["6", "7"]
 
 
 def test_a_real_run(store: Store) -> None:
