@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 FUZZ_SECONDS ?= 60
 
-.PHONY: setup demo test test-slow test-h200 test-hostile fuzz bench-tsel lint constraints clean
+.PHONY: setup demo test test-slow test-zoo test-h200 test-hostile fuzz bench-tsel lint constraints clean
 
 setup: $(STAMP)
 
@@ -30,11 +30,15 @@ demo: setup
 	$(BIN)/dragon run --preset smoke --workdir $(DEMO) --executor $(EXECUTOR)
 
 test: setup
-	$(BIN)/python -m pytest -q -m 'not slow and not h200 and not gpu'
+	$(BIN)/python -m pytest -q -m 'not slow and not h200 and not gpu and not zoo'
 
 # The rest of what a CPU can test: minutes, not seconds.
 test-slow: setup
-	$(BIN)/python -m pytest -q -m 'slow and not hostile and not h200 and not gpu'
+	$(BIN)/python -m pytest -q -m 'slow and not hostile and not h200 and not gpu and not zoo'
+
+# A random sample of the paper's zoo, 20 configurations a family: lowered, compiled, run, and a candidate found for each.
+test-zoo: setup
+	$(BIN)/python -m pytest -q -m zoo tests/compiler/test_zoo_sample.py
 
 # All traces of the H200 probe, as trees and as replayed modules; LITTLEDRAGON_H200 names the file.
 test-h200: setup

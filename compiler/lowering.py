@@ -4,6 +4,8 @@ All cases of a block are lowered in one Relax module, which costs half of what o
 """
 
 import contextlib
+import dataclasses
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
@@ -22,18 +24,22 @@ LEAST_ITERATIONS: Final = 4096
 MOST_BYTES: Final = 256 << 20
 MOST_FLOPS: Final = 300e9
 
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
 KEPT_ATTRIBUTES: Final = ("global_symbol", "tirx.noalias", "s_tir")
 
 
-def extract(zoo: Zoo, block_id: str, target: dict[str, Any]) -> list[Row]:
+def extract(zoo: Zoo, block_id: str, target: dict[str, Any], only: str | None = None) -> list[Row]:
     """The tasks of one zoo block as rows of `extractions` (without `unit_id`), by case and task.
 
-    A case that cannot be lowered, or has no task, gives one rejected row. Runs in a child.
+    Of all its cases, or `only` the one of this name. A case that cannot be lowered, or has no task, gives one
+    rejected row. Runs in a child.
 
     Raises:
         KeyError: there is no such block.
     """
-    return rows(block_of(zoo, block_id), target)
+    source = block_of(zoo, block_id)
+    cases = tuple(case for case in source.cases if only in (None, case.name))
+    return rows(dataclasses.replace(source, cases=cases), target)
 
 
 def rows(source: Block, target: dict[str, Any]) -> list[Row]:
@@ -44,7 +50,7 @@ def rows(source: Block, target: dict[str, Any]) -> list[Row]:
         try:
             programs.append((case, source.build(**case.shape)))
         except Exception as error:
-            found.append(_refused(source, case, error))
+            found.append(refused(source, case, error))
     found += _lowered(source, programs, target)
     return sorted(found, key=lambda row: (row["configuration"], row["task"] or ""))
 
@@ -57,18 +63,20 @@ def _lowered(source: Block, programs: list[tuple[Case, Program]], target: dict[s
         tasks = extract_tasks(relax_module(program for _, program in programs), target)
     except Exception as error:  # TVM raises whatever its passes raise: the block is at fault, not the run
         if len(programs) == 1:
-            return [_refused(source, programs[0][0], error)]
+            return [refused(source, programs[0][0], error)]
         return [row for one in programs for row in _lowered(source, [one], target)]
     found: list[Row] = []
     for number, (case, _) in enumerate(programs):
-        of_case = tasks[f"case_{number}"]
-        if not of_case.modules and not of_case.calls:
-            found.append(
-                _row(source, case, state="rejected", reason="no_task", detail="extraction left nothing to tune")
-            )
-        found += [_task_row(source, case, name, module, target) for name, module in of_case.modules.items()]
-        found += [_library_row(source, case, call) for call in of_case.calls]
+        found += task_rows(source, case, tasks[f"case_{number}"], target)
     return found
+
+
+def task_rows(source: Block, case: Case, tasks: "Tasks", target: dict[str, Any]) -> list[Row]:
+    """Rows of `extractions` of one function's tasks; one rejected row where there is none."""
+    if not tasks.modules and not tasks.calls:
+        return [_row(source, case, state="rejected", reason="no_task", detail="extraction left nothing to tune")]
+    found = [_task_row(source, case, name, module, target) for name, module in tasks.modules.items()]
+    return found + [_library_row(source, case, call) for call in tasks.calls]
 
 
 def modules(program: Program, target: dict[str, Any]) -> dict[str, Any]:
@@ -198,10 +206,21 @@ def normalise(function: Any) -> tuple[Any, dict[str, Any]]:
         with contextlib.suppress(Exception):  # it holds 64-bit data inside: wide indices are no mistake
             plain = tvm.tirx.transform.ForceNarrowIndexToInt32()(plain)
     facts, distinct = tir.features_and_names(plain)
-    if distinct:
+    if distinct or not _printable(facts):
         return plain, facts
     parsed = tvm.script.from_source(plain.script())
     return (parsed, tir.features(parsed)) if structural_equal(parsed, plain) else (plain, facts)
+
+
+def _printable(facts: dict[str, Any]) -> bool:
+    """Whether all names are plain words: parsing evaluates what it reads, so nothing else may stand in a name."""
+    things = (
+        *facts["buffers"],
+        *facts["loops"],
+        *facts["blocks"],
+        *(a for b in facts["blocks"] for a in b["iterators"]),
+    )
+    return all(_NAME.fullmatch(thing["name"]) for thing in things)
 
 
 def _task_row(source: Block, case: Case, task: str, function: Any, target: dict[str, Any]) -> Row:
@@ -212,7 +231,7 @@ def _task_row(source: Block, case: Case, task: str, function: Any, target: dict[
     try:
         module, facts = normalise(function)
     except ValueError as error:  # a shape that is not constant
-        return _refused(source, case, error) | {"task": task}
+        return refused(source, case, error) | {"task": task}
     if not facts["blocks"]:
         return _row(source, case, task=task, state="rejected", reason="no_task", detail="a function without a block")
     trivial = triviality(facts)
@@ -247,7 +266,8 @@ def _library_row(source: Block, case: Case, call: str) -> Row:
     return _row(source, case, task=call, state="rejected", reason="no_task", detail=f"{call} is left to a library")
 
 
-def _refused(source: Block, case: Case, error: Exception) -> Row:
+def refused(source: Block, case: Case, error: Exception) -> Row:
+    """The rejected row of a case that could not be lowered."""
     said = str(error).strip().splitlines()
     detail = f"{type(error).__name__}: {said[-1] if said else ''}"
     return _row(source, case, state="rejected", reason="lowering_failed", detail=detail[:500])

@@ -159,7 +159,8 @@ def _members(
     for (schedule, _), score in zip(fresh, scores, strict=True):
         yield schedule, score, "evolutionary"
     tries, found = RANDOM_TRIES * max(0, count - len(fresh)) if spaces else 0, len(known) - 1
-    for number, schedule in zip(range(MOST_DRAWS if tries else 0), drawn(context, spaces, state)):
+    most = max(tries, MOST_DRAWS) if tries else 0
+    for number, schedule in zip(range(most), drawn(context, spaces, state), strict=False):
         if number >= tries and found >= LEAST:
             break
         key = None if schedule is None else structural_hash(schedule.mod)

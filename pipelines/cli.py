@@ -41,6 +41,7 @@ SETTINGS = (
     click.option("--target", help="llvm or cuda."),
     click.option("--device", help="real or simulated."),
     click.option("--seed", type=int, help="Seed of everything random."),
+    click.option("--from", "models", multiple=True, help="Your own model (.pt2, .onnx, .py), in place of the zoo."),
     click.option("--limit", type=int, help="At most so many zoo blocks."),
     click.option("--families", help="Only these families, with commas between."),
     click.option("--teacher", help="facts (templates, offline) or openai (an endpoint)."),
@@ -294,6 +295,7 @@ def _config(options: dict[str, Any]) -> "Config":
 
     names = ("target", "device", "seed", "limit", "teacher", "teacher_url", "teacher_model")
     given = {name: options[name] for name in names}
+    given["models"] = list(options["models"]) or None
     if options["families"] is not None:
         given["families"] = [word.strip() for word in options["families"].split(",") if word.strip()]
         if not given["families"]:

@@ -34,6 +34,8 @@ class Config:
     """At most so many zoo blocks, one of each family in turn, in the zoo's order."""
     families: tuple[str, ...] = ()
     """Only these families; empty means all."""
+    models: tuple[str, ...] = ()
+    """Files of the user's own models (.pt2, .onnx, .py), in place of the zoo."""
     rounds: int = 1
     """Search rounds of each workload."""
     candidates_per_round: int = 16
@@ -128,6 +130,7 @@ _CHOICES = {
     "device": ("real", "simulated"),
     "teacher": ("facts", "openai"),
 }
+_LISTS = {"families": "family names", "models": "files"}
 _OPTIONAL = {"limit": int, "teacher_url": str}
 
 
@@ -139,9 +142,9 @@ def _problem(name: str, value: Any) -> str | None:
             if value in _CHOICES[name]
             else f"must be one of {', '.join(_CHOICES[name])}, not {reprlib.repr(value)}"
         )
-    if name == "families":
+    if name in _LISTS:
         fine = isinstance(value, (list, tuple)) and all(isinstance(v, str) for v in value)
-        return None if fine else "must be a list of family names"
+        return None if fine else f"must be a list of {_LISTS[name]}"
     if name in _OPTIONAL and value is None:
         return None
     wanted = _OPTIONAL.get(name, type(getattr(Config, name)))

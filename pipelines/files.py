@@ -5,6 +5,8 @@ Whatever the disk says (full, read-only, over quota) becomes one line that a use
 
 import contextlib
 import errno
+import functools
+import hashlib
 import os
 import secrets
 import stat
@@ -102,6 +104,29 @@ def read_regular(path: Path, most: int) -> bytes:
             return stream.read(most)
     finally:
         os.close(handle)
+
+
+def content_of(path: Path, most: int) -> str:
+    """SHA-256 of a regular file of the user's, in hex.
+
+    Raises:
+        UserError: it is missing, no regular file, unreadable, or longer than `most` bytes.
+    """
+    try:
+        about = path.stat()
+        if not stat.S_ISREG(about.st_mode):
+            raise UserError(f"{path}: not a file: give a regular one")
+        if about.st_size > most:
+            raise UserError(f"{path}: {about.st_size} bytes, more than {most}: give a smaller file")
+        return _digest(path, about.st_size, about.st_mtime_ns, about.st_ino)
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror or error}): give a file that is there") from None
+
+
+@functools.cache
+def _digest(path: Path, size: int, changed_ns: int, inode: int) -> str:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def require_unicode(path: Path) -> None:

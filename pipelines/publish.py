@@ -218,7 +218,7 @@ TASKS = """
 """
 
 HELD_APART = """
-    SELECT workload_id, split, cell, md5(module) AS module, module_hash, signature, extents
+    SELECT workload_id, family, split, cell, md5(module) AS module, module_hash, signature, extents
     FROM workloads WHERE state = 'ok' AND split != 'embargo' ORDER BY block_id, configuration, task
 """
 

@@ -1,17 +1,19 @@
 """Stage workloads: every zoo block is lowered to tasks; then one reduce merges duplicates and sets cell and split.
 
-A unit is one block with all its configurations; once all blocks have ended, one more unit reads their rows. What is
-not worth tuning, or could not be lowered, stays as a rejected row with its reason.
+A unit is one block with all its configurations, or a model that the user gives; once all have ended, one more unit
+reads their rows. What is not worth tuning, or could not be lowered, stays as a rejected row with its reason.
 """
 
 from collections import Counter
 from itertools import chain, zip_longest
+from pathlib import Path
 from typing import Any, Final
 
-from littledragon.compiler import children, targets
+from littledragon.compiler import children, outside, targets
 from littledragon.compiler.zoo import FAMILIES, Block, blocks
 from littledragon.pipelines.config import Config
 from littledragon.pipelines.errors import UserError
+from littledragon.pipelines.files import content_of
 from littledragon.pipelines.stage import Payload, Result, Unit
 from littledragon.pipelines.store import Store
 from littledragon.release import splits
@@ -34,17 +36,28 @@ def params(config: Config) -> dict[str, Any]:
 
 
 def plan(store: Store, config: Config) -> list[Unit]:
-    """One unit a block; and, once all of them have ended, the reduce over those that did not fail, by the sealed list.
+    """One unit a block, or a user's model; and, once all have ended, the reduce over those that did not fail.
 
     Raises:
-        UserError: a family that the zoo does not have.
+        UserError: a family that the zoo does not have, or a model's file that is none.
     """
-    units = [_unit(config, {"zoo": config.zoo, "block_id": block.id}) for block in chosen(config)]
+    units = _own(config) or [_unit(config, {"zoo": config.zoo, "block_id": block.id}) for block in chosen(config)]
     ended = store.complete(NAME)
     if not all(unit.id in ended for unit in units):
         return units
     done = sorted(unit.id for unit in units if ended[unit.id] != "failed")
     return [*units, _unit(config, {"reduce": done, "sealed": splits.version()})]
+
+
+def _own(config: Config) -> list[Unit]:
+    """One unit for each model that the user gave, named by its content: where the file lies changes nothing."""
+    files = [Path(name) for name in config.models]
+    for file in files:
+        if file.suffix not in outside.SUFFIXES:
+            raise UserError(f"{file}: not a model: give a file that ends in {', '.join(outside.SUFFIXES)}")
+        if len([other for other in files if other.stem == file.stem]) > 1:
+            raise UserError(f"{file}: two models of this name: rename one, as rows are named by it")
+    return [_unit(config, {"model": file.name, "sha256": content_of(file, outside.MOST_BYTES)}) for file in files]
 
 
 def chosen(config: Config) -> list[Block]:
@@ -68,24 +81,40 @@ MERGED: Final = """
 
 
 def load(store: Store, unit: Unit, config: Config) -> Payload:
-    """The block's id and the target; or what the reduce needs of every accepted row, without the modules."""
+    """The block's id, or a model's file, and the target; or what the reduce needs of every accepted row."""
+    target = targets.target(config.target)
     if "block_id" in unit.inputs:
-        return {**unit.inputs, "target": targets.target(config.target)}
+        return {"function": "lowering:extract", "with": {**unit.inputs, "target": target}}
+    if "model" in unit.inputs:
+        path = next(Path(name).absolute() for name in config.models if Path(name).name == unit.inputs["model"])
+        return {"function": "outside:extract", "with": {"path": str(path), "target": target}}
     return {"accepted": store.sql(MERGED, units=unit.inputs["reduce"]).to_pylist()}
 
 
 def work(payload: Payload, config: Config) -> Result:
-    """Lower one block in a child process, or merge what all blocks gave.
+    """Lower one block or model in a child process, or merge what all blocks gave.
 
     Raises:
         ChildError: the child crashed or passed its deadline.
     """
     if "accepted" in payload:
         return Result({"placements": merge(payload["accepted"], splits.load_sealed())})
-    rows = children.worker("lower").call("littledragon.compiler.lowering:extract", deadline_s=DEADLINE_S, **payload)
+    rows = children.worker("lower").call(
+        f"littledragon.compiler.{payload['function']}", deadline_s=DEADLINE_S, **payload["with"]
+    )
     if all(row["task"] is None for row in rows):
         return Result({"extractions": rows}, "rejected", rows[0]["reason"], rows[0]["detail"])
     return Result({"extractions": rows})
+
+
+def finish(store: Store, config: Config) -> None:
+    """Say that a model of the user gave nothing; the rest is kept.
+
+    Raises:
+        UserError: one could not be read, or has no task.
+    """
+    for row in store.rows("extractions", "starts_with(block_id, 'own/') AND task IS NULL") if config.models else ():
+        raise UserError(f"{row['source']}: {row['reason']}: {row['detail']}: no workloads were made of it")
 
 
 def merge(accepted: list[Row], sealed: splits.Sealed) -> list[Row]:

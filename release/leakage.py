@@ -171,7 +171,7 @@ def _nearest(
 
     With `itself` both are one list, and no cell is compared with itself.
     """
-    own, all_ = (np.maximum(np.array(e, dtype=np.int64).reshape(len(e), -1), 1) for e in (cells, others))
+    own, all_ = (np.maximum(np.array(e, dtype=np.int64), 1) for e in (cells, others))
     logs, all_logs = np.log(own), np.log(all_)
     places = np.empty(len(own), dtype=np.int64)
     step = max(1, PAIRS_AT_ONCE // len(all_))

@@ -23,6 +23,13 @@ def wide(element: Any) -> Any:
     return element if element.dtype == "float32" else element.astype("float32")
 
 
+def rounded(sums: Any, dtype: str) -> Any:
+    """In TE: float32 sums as `dtype`."""
+    from tvm import te
+
+    return sums if dtype == "float32" else te.compute(sums.shape, lambda *i: sums[i].astype(dtype), name="rounded")
+
+
 def stage(name: str, result: str, compute: Callable[..., Any], *tensors: Any) -> Any:
     """A call of the TE function `compute` as an operator of its own, `name`; what it gives is called `result`, as the
     argument of a later stage.
@@ -34,15 +41,58 @@ def stage(name: str, result: str, compute: Callable[..., Any], *tensors: Any) ->
     return op.wrap_nested(called, result)
 
 
-def softmax(scores: Any, dtype: str) -> Any:
-    """The softmax of float32 scores over the last axis, as `dtype`."""
-    from tvm import topi
+def softmax(scores: Any, dtype: str, seen: Callable[..., Any] | None = None, *tensors: Any) -> Any:
+    """The softmax of float32 scores over the last axis, as `dtype`; `seen` of the tensors and of a score's place says
+    which scores are not masked.
+    """
+    from tvm import te, tirx, topi
 
-    def compute(scores: Any) -> Any:
-        found = topi.nn.softmax(scores, axis=-1)
-        return found if dtype == "float32" else topi.cast(found, dtype)
+    def compute(scores: Any, *tensors: Any) -> Any:
+        def element(*i: Any) -> Any:
+            return tirx.Select(seen(*tensors, *i), scores[i], tirx.const(MASKED, "float32")) if seen else scores[i]
 
-    return stage("softmax", "weights", compute, scores)
+        return rounded(topi.nn.softmax(te.compute(scores.shape, element, name="masked") if seen else scores), dtype)
+
+    return stage("masked_softmax" if seen else "softmax", "weights", compute, scores, *tensors)
+
+
+def grouped_scores(name: str, masked: Callable[..., Any], query: Any, keys: Any, *masks: Any) -> Any:
+    """S[b, h, g, q, t] = query[b, q, h, g]·keys[b, t, h] / √d in float32, after `masked` of the score, the masks, and
+    its place.
+    """
+    from tvm import te
+
+    def compute(query: Any, keys: Any, *masks: Any) -> Any:
+        batch, queries, kv_heads, group, dim = query.shape
+        shape, d = (batch, kv_heads, group, queries, keys.shape[1]), te.reduce_axis((0, dim), name="d")
+        raw = te.compute(
+            shape,
+            lambda b, h, g, q, t: te.sum(wide(query[b, q, h, g, d]) * wide(keys[b, t, h, d]), axis=d),
+            name="qk",
+        )
+        scale = int(dim) ** -0.5
+        return te.compute(
+            shape, lambda b, h, g, q, t: masked(raw[b, h, g, q, t] * scale, *masks, b, h, g, q, t), name="masked"
+        )
+
+    return stage(name, "scores", compute, query, keys, *masks)
+
+
+def grouped_context(name: str, weights: Any, values: Any) -> Any:
+    """C[b, q, h, g, d] = Σ over t of weights[b, h, g, q, t]·values[b, t, h, d], summed in float32."""
+    from tvm import te
+
+    def compute(weights: Any, values: Any) -> Any:
+        batch, kv_heads, group, queries, keys = weights.shape
+        t = te.reduce_axis((0, keys), name="t")
+        raw = te.compute(
+            (batch, queries, kv_heads, group, values.shape[3]),
+            lambda b, q, h, g, d: te.sum(wide(weights[b, h, g, q, t]) * wide(values[b, t, h, d]), axis=t),
+            name="pv",
+        )
+        return rounded(raw, values.dtype)
+
+    return stage(name, "context", compute, weights, values)
 
 
 def qk_scores(heads: int, tokens: int, dim: int) -> Program:
@@ -69,7 +119,6 @@ def pv_context(heads: int, tokens: int, dim: int) -> Program:
 def masked_softmax(heads: int, tokens: int) -> Program:
     """P = softmax(where(mask, S, -10⁴)) over the last axis, float32."""
     from tvm import te, tirx, topi
-    from tvm.relax.frontend.nn import op
 
     def compute(scores: Any, mask: Any) -> Any:
         def element(h: Any, q: Any, k: Any) -> Any:
@@ -78,7 +127,7 @@ def masked_softmax(heads: int, tokens: int) -> Program:
         return topi.nn.softmax(te.compute((heads, tokens, tokens), element, name="masked"), axis=-1)
 
     def forward(scores: Any, mask: Any) -> Any:
-        return op.tensor_expr_op(compute, "masked_softmax", [scores, mask])
+        return stage("masked_softmax", "weights", compute, scores, mask)
 
     return export(forward, scores=((heads, tokens, tokens), "float32"), mask=((tokens, tokens), "bool"))
 
@@ -139,43 +188,75 @@ def gqa_prefill(batch: int, kv_heads: int, group: int, queries: int, keys: int, 
     """Causal grouped-query attention of the last `queries` of `keys` tokens, tokens before heads: scores, softmax,
     context; each key-value head serves `group` query heads.
     """
-    from tvm import te, tirx
-    from tvm.relax.frontend.nn import op
+    from tvm import tirx
 
-    grouped, past = (batch, kv_heads, group, queries, keys), keys - queries
-
-    def scores(query: Any, key: Any) -> Any:
-        d = te.reduce_axis((0, dim), name="d")
-        raw = te.compute(
-            grouped, lambda b, h, g, q, t: te.sum(wide(query[b, q, h, g, d]) * wide(key[b, t, h, d]), axis=d), name="qk"
-        )
-        return te.compute(
-            grouped,
-            lambda b, h, g, q, t: tirx.Select(t <= q + past, raw[b, h, g, q, t] * dim**-0.5, tirx.const(MASKED)),
-            name="causal",
-        )
-
-    def context(weights: Any, value: Any) -> Any:
-        t = te.reduce_axis((0, keys), name="t")
-        raw = te.compute(
-            (batch, queries, kv_heads, group, dim),
-            lambda b, q, h, g, d: te.sum(wide(weights[b, h, g, q, t]) * wide(value[b, t, h, d]), axis=t),
-            name="pv",
-        )
-        return te.compute(raw.shape, lambda b, q, h, g, d: raw[b, q, h, g, d].astype(dtype), name="context")
+    def causal(score: Any, b: Any, h: Any, g: Any, q: Any, t: Any) -> Any:
+        return tirx.Select(t <= q + keys - queries, score, tirx.const(MASKED))
 
     def forward(query: Any, key: Any, value: Any) -> Any:
-        weights = softmax(stage("gqa_scores", "scores", scores, query, key), dtype)
-        return stage("gqa_context", "context", context, weights, value)
+        scores = grouped_scores("gqa_scores", causal, query, key)
+        return grouped_context("gqa_context", softmax(scores, dtype), value)
 
     cache = ((batch, keys, kv_heads, dim), dtype)
     return export(forward, query=((batch, queries, kv_heads, group, dim), dtype), key=cache, value=cache)
 
 
+def fused_attention(batch: int, heads: int, queries: int, keys: int, dim: int, dtype: str) -> Program:
+    """Attention in one function: scores, largest score, exponentials, context, divided by their sum. Heads stand before
+    tokens; `queries` may be those of one decoding step that share a key-value head.
+    """
+    from tvm import te
+
+    rows, row = (batch, heads, queries), (batch, heads, queries, keys)
+
+    def compute(query: Any, key: Any, value: Any) -> Any:
+        d = te.reduce_axis((0, dim), name="d")
+        t0, t1, t2 = (te.reduce_axis((0, keys), name=f"t{number}") for number in range(3))
+        scores = te.compute(
+            row, lambda b, h, q, t: te.sum(wide(query[b, h, q, d]) * wide(key[b, h, t, d]), axis=d), name="scores"
+        )
+        largest = te.compute(rows, lambda b, h, q: te.max(scores[b, h, q, t0], axis=t0), name="largest")
+        power = te.compute(
+            row, lambda b, h, q, t: te.exp((scores[b, h, q, t] - largest[b, h, q]) * dim**-0.5), name="power"
+        )
+        total = te.compute(rows, lambda b, h, q: te.sum(power[b, h, q, t1], axis=t1), name="total")
+        raw = te.compute(
+            (*rows, dim),
+            lambda b, h, q, e: te.sum(power[b, h, q, t2] * wide(value[b, h, t2, e]), axis=t2),
+            name="weighted",
+        )
+        return te.compute(
+            raw.shape, lambda b, h, q, e: (raw[b, h, q, e] / total[b, h, q]).astype(dtype), name="context"
+        )
+
+    def forward(query: Any, key: Any, value: Any) -> Any:
+        return stage("fused_attention", "context", compute, query, key, value)
+
+    cache = ((batch, heads, keys, dim), dtype)
+    return export(forward, query=((*rows, dim), dtype), key=cache, value=cache)
+
+
+def document_attention(kv_heads: int, group: int, tokens: int, dim: int, dtype: str) -> Program:
+    """Causal attention in a row of `tokens` packed with documents, none of which sees another: tokens before heads, a
+    number of its document for each token. Scores, softmax, context.
+    """
+    from tvm import tirx
+
+    def inside(score: Any, document: Any, b: Any, h: Any, g: Any, q: Any, t: Any) -> Any:
+        return tirx.Select(tirx.all(t <= q, document[t] == document[q]), score, tirx.const(MASKED))
+
+    def forward(query: Any, key: Any, value: Any, document: Any) -> Any:
+        scores = grouped_scores("document_scores", inside, query, key, document)
+        return grouped_context("document_context", softmax(scores, dtype), value)
+
+    cache = ((1, tokens, kv_heads, dim), dtype)
+    query = ((1, tokens, kv_heads, group, dim), dtype)
+    return export(forward, query=query, key=cache, value=cache, document=((tokens,), "int32"))
+
+
 def norm_rotary(tokens: int, heads: int, dim: int, positions: int) -> Program:
     """RMS normalisation of each float16 query, then rotary embedding by tables looked up at the token's position."""
     from tvm import te, tirx
-    from tvm.relax.frontend.nn import op
 
     def compute(x: Any, weight: Any, position: Any, cos: Any, sin: Any) -> Any:
         half, axis = dim // 2, te.reduce_axis((0, dim), name="k")
@@ -196,7 +277,7 @@ def norm_rotary(tokens: int, heads: int, dim: int, positions: int) -> Program:
         return te.compute((tokens, heads, dim), element, name="rotary")
 
     def forward(x: Any, weight: Any, position: Any, cos: Any, sin: Any) -> Any:
-        return op.tensor_expr_op(compute, "norm_rotary", [x, weight, position, cos, sin])
+        return stage("norm_rotary", "rotated", compute, x, weight, position, cos, sin)
 
     table = ((positions, dim), "float32")
     return export(

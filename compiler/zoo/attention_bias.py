@@ -1,8 +1,8 @@
-"""What scores get before their softmax: windows, linear and relative biases, soft caps, sinks, disentangled positions."""
+"""What scores get before their softmax: windows, linear and relative biases, soft caps, sinks, positions."""
 
 from typing import Any, Literal
 
-from littledragon.compiler.zoo.attention import MASKED, softmax, wide
+from littledragon.compiler.zoo.attention import MASKED, grouped_context, grouped_scores, rounded, softmax, stage, wide
 from littledragon.compiler.zoo.block import Program, export
 
 Form = Literal["alibi", "soft_cap", "relative"]
@@ -16,7 +16,6 @@ def biased_scores(batch: int, heads: int, queries: int, keys: int, dim: int, dty
     relative: not scaled, a number of each head from a table, by the bucket of the distance (T5).
     """
     from tvm import te, tirx
-    from tvm.relax.frontend.nn import op
 
     shape, past = (batch, heads, queries, keys), keys - queries
 
@@ -52,13 +51,13 @@ def biased_scores(batch: int, heads: int, queries: int, keys: int, dim: int, dty
         )
 
     def forward_alibi(query: Any, key: Any, slope: Any) -> Any:
-        return op.tensor_expr_op(alibi, "alibi_scores", [query, key, slope])
+        return stage("alibi_scores", "scores", alibi, query, key, slope)
 
     def forward_soft_cap(query: Any, key: Any) -> Any:
-        return op.tensor_expr_op(soft_cap, "soft_cap_scores", [query, key])
+        return stage("soft_cap_scores", "scores", soft_cap, query, key)
 
     def forward_relative(query: Any, key: Any, table: Any, bucket: Any) -> Any:
-        return op.tensor_expr_op(relative, "relative_scores", [query, key, table, bucket])
+        return stage("relative_scores", "scores", relative, query, key, table, bucket)
 
     arguments = {"query": ((batch, heads, queries, dim), dtype), "key": ((batch, heads, keys, dim), dtype)}
     if form == "alibi":
@@ -69,56 +68,28 @@ def biased_scores(batch: int, heads: int, queries: int, keys: int, dim: int, dty
     return export(forward_relative, **arguments, table=((32, heads), "float32"), bucket=buckets)
 
 
-def window_attention(
-    batch: int, kv_heads: int, group: int, queries: int, window: int, dim: int, dtype: str
-) -> Program:
+def window_attention(batch: int, kv_heads: int, group: int, queries: int, window: int, dim: int, dtype: str) -> Program:
     """Sliding-window attention of `queries` new tokens, with the `window` tokens before them in a cache: a token sees
     itself and the `window` - 1 before it. Scores, softmax, context; tokens before heads.
     """
-    from tvm import te, tirx
-    from tvm.relax.frontend.nn import op
+    from tvm import tirx
 
-    keys_of = window + queries
-    grouped = (batch, kv_heads, group, queries, keys_of)
-
-    def scores(query: Any, keys: Any) -> Any:
-        d = te.reduce_axis((0, dim), name="d")
-        raw = te.compute(
-            grouped,
-            lambda b, h, g, q, t: te.sum(wide(query[b, q, h, g, d]) * wide(keys[b, t, h, d]), axis=d),
-            name="qk",
-        )
-
-        def element(b: Any, h: Any, g: Any, q: Any, t: Any) -> Any:
-            seen = tirx.all(t > q, t <= q + window)
-            return tirx.Select(seen, raw[b, h, g, q, t] * dim**-0.5, tirx.const(MASKED))
-
-        return te.compute(grouped, element, name="banded")
-
-    def context(weights: Any, values: Any) -> Any:
-        t = te.reduce_axis((0, keys_of), name="t")
-        raw = te.compute(
-            (batch, queries, kv_heads, group, dim),
-            lambda b, q, h, g, d: te.sum(wide(weights[b, h, g, q, t]) * wide(values[b, t, h, d]), axis=t),
-            name="pv",
-        )
-        return te.compute(raw.shape, lambda b, q, h, g, d: raw[b, q, h, g, d].astype(dtype), name="context")
+    def banded(score: Any, b: Any, h: Any, g: Any, q: Any, t: Any) -> Any:
+        return tirx.Select(tirx.all(t > q, t <= q + window), score, tirx.const(MASKED))
 
     def forward(query: Any, keys: Any, values: Any) -> Any:
-        banded = op.tensor_expr_op(scores, "window_scores", [query, keys])
-        weights = softmax(banded, dtype)
-        return op.tensor_expr_op(context, "window_context", [weights, values])
+        scores = grouped_scores("window_scores", banded, query, keys)
+        return grouped_context("window_context", softmax(scores, dtype), values)
 
-    cache = ((batch, keys_of, kv_heads, dim), dtype)
+    cache = ((batch, window + queries, kv_heads, dim), dtype)
     return export(forward, query=((batch, queries, kv_heads, group, dim), dtype), keys=cache, values=cache)
 
 
 def local_attention(batch: int, kv_heads: int, group: int, chunks: int, width: int, dim: int, dtype: str) -> Program:
-    """Local attention in chunks of `width` tokens: a chunk sees itself and `width` tokens on either side, which the keys
-    and values are padded by. Scores, softmax, context.
+    """Local attention in chunks of `width` tokens: a chunk sees itself and `width` tokens on either side, by which the
+    keys and values are padded. Scores, softmax, context.
     """
     from tvm import te, tirx
-    from tvm.relax.frontend.nn import op
 
     seen = 3 * width
     row = (batch, kv_heads, group, chunks, width, seen)
@@ -148,12 +119,11 @@ def local_attention(batch: int, kv_heads: int, group: int, chunks: int, width: i
             ),
             name="pv",
         )
-        return te.compute(raw.shape, lambda b, h, g, c, q, d: raw[b, h, g, c, q, d].astype(dtype), name="context")
+        return rounded(raw, dtype)
 
     def forward(query: Any, keys: Any, values: Any) -> Any:
-        near = op.tensor_expr_op(scores, "local_scores", [query, keys])
-        weights = softmax(near, dtype)
-        return op.tensor_expr_op(context, "local_context", [weights, values])
+        weights = softmax(stage("local_scores", "scores", scores, query, keys), dtype)
+        return stage("local_context", "context", context, weights, values)
 
     padded = ((batch, (chunks + 2) * width, kv_heads, dim), dtype)
     query = ((batch, chunks * width, kv_heads, group, dim), dtype)
@@ -163,7 +133,6 @@ def local_attention(batch: int, kv_heads: int, group: int, chunks: int, width: i
 def sink_softmax(batch: int, heads: int, queries: int, keys: int, dtype: str) -> Program:
     """Causal softmax of the last `queries` of `keys` tokens, with a learned logit of each head in the sum (gpt-oss)."""
     from tvm import te, tirx
-    from tvm.relax.frontend.nn import op
 
     shape, past = (batch, heads, queries, keys), keys - queries
 
@@ -178,15 +147,11 @@ def sink_softmax(batch: int, heads: int, queries: int, keys: int, dtype: str) ->
         top = te.compute(shape[:3], lambda b, h, q: te.max(largest[b, h, q], sink[h]), name="top")
         power = te.compute(shape, lambda b, h, q, t: te.exp(causal[b, h, q, t] - top[b, h, q]), name="power")
         total = te.compute(shape[:3], lambda b, h, q: te.sum(power[b, h, q, t1], axis=t1), name="total")
-        whole = te.compute(
-            shape[:3], lambda b, h, q: total[b, h, q] + te.exp(sink[h] - top[b, h, q]), name="with_sink"
-        )
-        return te.compute(
-            shape, lambda b, h, q, t: (power[b, h, q, t] / whole[b, h, q]).astype(dtype), name="weights"
-        )
+        whole = te.compute(shape[:3], lambda b, h, q: total[b, h, q] + te.exp(sink[h] - top[b, h, q]), name="with_sink")
+        return te.compute(shape, lambda b, h, q, t: (power[b, h, q, t] / whole[b, h, q]).astype(dtype), name="weights")
 
     def forward(scores: Any, sink: Any) -> Any:
-        return op.tensor_expr_op(compute, "sink_softmax", [scores, sink])
+        return stage("sink_softmax", "weights", compute, scores, sink)
 
     return export(forward, scores=(shape, dtype), sink=((heads,), "float32"))
 
@@ -196,7 +161,6 @@ def disentangled_scores(batch: int, heads: int, tokens: int, dim: int, span: int
     2·`span` relative positions, taken at the clipped distance. Three functions.
     """
     from tvm import te
-    from tvm.relax.frontend.nn import op
 
     def projected(x: Any, positions: Any) -> Any:
         d = te.reduce_axis((0, dim), name="d")
@@ -226,9 +190,9 @@ def disentangled_scores(batch: int, heads: int, tokens: int, dim: int, span: int
         )
 
     def forward(query: Any, key: Any, key_positions: Any, query_positions: Any) -> Any:
-        to_position = op.tensor_expr_op(projected, "query_to_position", [query, key_positions])
-        from_position = op.tensor_expr_op(projected, "key_to_position", [key, query_positions])
-        return op.tensor_expr_op(scores, "disentangled_scores", [query, key, to_position, from_position])
+        to_position = stage("query_to_position", "to_position", projected, query, key_positions)
+        from_position = stage("key_to_position", "from_position", projected, key, query_positions)
+        return stage("disentangled_scores", "scores", scores, query, key, to_position, from_position)
 
     rows, positions = ((batch, heads, tokens, dim), dtype), ((heads, 2 * span, dim), dtype)
     return export(forward, query=rows, key=rows, key_positions=positions, query_positions=positions)

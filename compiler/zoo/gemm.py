@@ -10,10 +10,10 @@ from typing import Any, Literal
 from littledragon.compiler.zoo.block import Program, export
 
 Activation = Literal["none", "gelu", "gelu_tanh", "quick_gelu", "relu", "relu2", "silu", "tanh"]
-Join = Literal["none", "add", "add_two", "layer_scale", "gate", "times"]
+Join = Literal["none", "add", "add_two", "layer_scale", "gate", "times", "cross"]
 """What a layer's output Y is joined with, each a further argument: nothing; R + Y; R + S + Y, where attention and
 network run side by side; R + g·Y with a g for each feature (LayerScale), or for each sequence and feature (adaptive
-normalisation); U·Y."""
+normalisation); U·Y; R + U·Y, a cross layer of a recommendation model."""
 
 
 def linear(
@@ -44,6 +44,7 @@ def linear(
         "layer_scale": {"residual": whole, "gamma": (n,)},
         "gate": {"residual": whole, "gates": (batch, n)},
         "times": {"up": whole},
+        "cross": {"residual": whole, "up": whole},
     }
     others = ({"bias": (n,)} if bias else {}) | joined[join]
     shapes = {"x": (*rows, k), "w": (n, k) if stored == "nk" else (k, n)} | others
@@ -62,7 +63,7 @@ def linear(
             value = value if factor == 1.0 else value * factor
             if join in ("layer_scale", "gate"):
                 value = value * wide["gamma" if join == "layer_scale" else "gates"]
-            if join == "times":
+            if join in ("times", "cross"):
                 value = wide["up"] * value
             for name in ("residual", "attention"):
                 value = wide[name] + value if name in wide else value

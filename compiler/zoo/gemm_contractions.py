@@ -1,23 +1,12 @@
-"""Products whose axes lie in other orders than those of X·Wᵀ: gradients, heads apart, pairs of residues."""
+"""Products whose axes lie in other orders than those of X·Wᵀ: gradients, heads apart, pairs of residues, patches."""
 
 from collections.abc import Mapping
 from functools import reduce
-from math import prod
 from operator import mul
-from typing import Any, Final
+from typing import Any
 
 from littledragon.compiler.zoo.block import Program, export
-from littledragon.compiler.zoo.gemm import named
-
-EQUATIONS: Final[Mapping[str, str]] = {
-    # A linear layer's weight gradient: over tokens, or over sequences and their tokens.
-    "weight_gradient": "mn,mk->nk",
-    "weight_gradient_of_sequences": "bmn,bmk->nk",
-    # One pair of matrices for each b.
-    "batched": "bmk,bkn->bmn",
-    "batched_nt": "bmk,bnk->bmn",
-    "batched_tn": "bkm,bkn->bmn",
-}
+from littledragon.compiler.zoo.gemm import Activation, activated, named
 
 
 def contraction(
@@ -26,51 +15,58 @@ def contraction(
     *,
     dtype: str = "float16",
     out: str | None = None,
+    shared: bool = False,
     factor: float = 1.0,
     joined: str = "",
+    activation: Activation = "none",
 ) -> Program:
-    """The Einstein sum of one or two tensors, accumulated in float32: `tnh,nhd->td` sums over n and h.
+    """act(sum·factor + addend), `sum` an Einstein sum of two tensors in float32: `tnh,nhd->td` sums over n and h.
 
     extents: of each letter.
-    out: dtype of the result, that of the tensors where it is None.
-    joined: letters of one more tensor, of dtype `out`, that is added.
+    out: dtype of the result and of what is added, that of the factors where it is None.
+    shared: one tensor is both factors.
+    joined: letters of the addend; none where it is empty.
     """
     from tvm import te
     from tvm.relax.frontend.nn import op
 
-    inputs, output = equation.split("->")
-    terms = inputs.split(",")
-    summed = sorted(set(inputs) - {","} - set(output))
+    factors, output = equation.split("->")
+    terms = factors.split(",")
     stored = out or dtype
+    summed = sorted(set(factors) - {","} - set(output))
+    plain = stored == "float32" and factor == 1.0 and not joined and activation == "none"
 
     def compute(*tensors: Any) -> Any:
         axes = {letter: te.reduce_axis((0, extents[letter]), name=letter) for letter in summed}
+        read = (tensors[0], tensors[0] if shared else tensors[1])
 
         def element(*place: Any) -> Any:
             at = dict(zip(output, place, strict=True)) | axes
-            read = [
-                tensor[tuple(at[letter] for letter in term)].astype("float32")
-                for tensor, term in zip(tensors, terms, strict=False)
-            ]
-            return te.sum(reduce(mul, read), axis=list(axes.values()))
+            wide = (tensor[_at(term, at)].astype("float32") for tensor, term in zip(read, terms, strict=True))
+            return te.sum(reduce(mul, wide), axis=list(axes.values()))
 
         product = te.compute([extents[letter] for letter in output], element, name="contraction")
-        if stored == "float32" and factor == 1.0 and not joined:
-            return product
 
-        def finish(*place: Any) -> Any:
+        def finished(*place: Any) -> Any:
             value = product[place] if factor == 1.0 else product[place] * factor
             if joined:
-                at = dict(zip(output, place, strict=True))
-                value = tensors[-1][tuple(at[letter] for letter in joined)].astype("float32") + value
+                value = value + tensors[-1][_at(joined, dict(zip(output, place, strict=True)))].astype("float32")
+            value = activated(activation, value)
             return value if stored == "float32" else value.astype(stored)
 
-        return te.compute(product.shape, finish, name="finish")
+        return product if plain else te.compute(product.shape, finished, name="finish")
 
     def forward(*tensors: Any) -> Any:
         return op.tensor_expr_op(compute, "contraction", list(tensors))
 
-    names = [*("left", "right")[: len(terms)], *["addend"] * bool(joined)]
-    shapes = [tuple(extents[letter] for letter in term) for term in [*terms, *[joined] * bool(joined)]]
-    dtypes = [*[dtype] * len(terms), *[stored] * bool(joined)]
-    return export(named(forward, names), **dict(zip(names, zip(shapes, dtypes, strict=True), strict=True)))
+    arguments = dict(zip(("left", "right"), ((term, dtype) for term in terms[: 1 if shared else 2]), strict=False))
+    if joined:
+        arguments["addend"] = (joined, stored)
+    return export(
+        named(forward, arguments),
+        **{name: (_at(letters, extents), kind) for name, (letters, kind) in arguments.items()},
+    )
+
+
+def _at(letters: str, values: Mapping[str, Any]) -> tuple[Any, ...]:
+    return tuple(values[letter] for letter in letters)

@@ -22,35 +22,31 @@ def router(
     experts: int,
     hidden: int,
     dtype: str = "float16",
-    score: Literal["none", "bias", "softmax", "sigmoid"] = "softmax",
+    score: Literal["none", "bias", "softmax", "sigmoid", "corrected"] = "softmax",
 ) -> Program:
     """Scores of the experts, float32, from X·Wᵀ.
 
-    none: the products as they are; bias: plus a bias an expert (gpt-oss); softmax over the experts; sigmoid: both
-    the sigmoid, by which experts weigh, and the same plus a correction, by which they are chosen (DeepSeek-V3).
+    none: the products as they are; bias: plus a bias an expert (gpt-oss); softmax over the experts; sigmoid of each
+    (Llama 4); corrected: the sigmoid plus a correction, by which DeepSeek-V3 and its kin choose.
     """
     from tvm.relax.frontend.nn import op
 
-    def logits(x: Any, w: Any) -> Any:
-        return op.matmul(x, op.permute_dims(w, [1, 0]), out_dtype="float32")
+    def scores(x: Any, w: Any) -> Any:
+        y = op.matmul(x, op.permute_dims(w, [1, 0]), out_dtype="float32")
+        if score == "softmax":
+            return op.softmax(y, axis=-1)
+        return op.sigmoid(y) if score in ("sigmoid", "corrected") else y
 
     def plain(x: Any, w: Any) -> Any:
-        return logits(x, w)
-
-    def scaled(x: Any, w: Any) -> Any:
-        return op.softmax(logits(x, w), axis=-1)
+        return scores(x, w)
 
     def biased(x: Any, w: Any, bias: Any) -> Any:
-        return logits(x, w) + bias
-
-    def corrected(x: Any, w: Any, bias: Any) -> Any:
-        weight = op.sigmoid(logits(x, w))
-        return weight, weight + bias
+        return scores(x, w) + bias
 
     arguments = {"x": ((tokens, hidden), dtype), "w": ((experts, hidden), dtype)}
-    if score in ("none", "softmax"):
-        return export(plain if score == "none" else scaled, **arguments)
-    return export(biased if score == "bias" else corrected, **arguments, bias=((experts,), "float32"))
+    if score in ("bias", "corrected"):
+        return export(biased, **arguments, bias=((experts,), "float32"))
+    return export(plain, **arguments)
 
 
 def grouped_gemm(rows: int, experts: int, n: int, k: int, dtype: str = "float16") -> Program:
@@ -73,9 +69,7 @@ def grouped_gemm(rows: int, experts: int, n: int, k: int, dtype: str = "float16"
     return export(forward, x=((rows, k), dtype), w=((experts, n, k), dtype), expert=((rows,), "int32"))
 
 
-def tile_gemm(
-    tiles: int, tile: int, experts: int, n: int, k: int, tokens: int = 0, dtype: str = "bfloat16"
-) -> Program:
+def tile_gemm(tiles: int, tile: int, experts: int, n: int, k: int, tokens: int = 0, dtype: str = "bfloat16") -> Program:
     """Y[t, r] = X[t, r]·W[expert[t]]ᵀ: rows come in tiles of one expert each, padded, as fused kernels want them.
 
     Half precision with float32 accumulation. Where `tokens` is not 0, the rows are not moved beforehand:
@@ -212,15 +206,15 @@ def quantized(x: Any, to: str, group: int = 0) -> Any:
         raise ValueError(f"{columns} elements are not in groups of {width}")
     axis, most = te.reduce_axis((0, width), name="k"), LARGEST[to]
     groups = columns // width
-    largest = te.compute(
-        (rows, groups), lambda r, g: te.max(te.abs(x[r, g * width + axis]), axis=axis), name="absmax"
-    )
+    largest = te.compute((rows, groups), lambda r, g: te.max(te.abs(x[r, g * width + axis]), axis=axis), name="absmax")
     scale = te.compute(
         (rows, groups), lambda r, g: te.max(largest[r, g], tirx.const(1e-6, "float32")) / most, name="scale"
     )
 
     def element(r: Any, c: Any) -> Any:
-        value = te.max(te.min(x[r, c] / scale[r, c // width], tirx.const(most, "float32")), tirx.const(-most, "float32"))
+        value = te.max(
+            te.min(x[r, c] / scale[r, c // width], tirx.const(most, "float32")), tirx.const(-most, "float32")
+        )
         return (te.round(value) if to == "int8" else value).astype(to)
 
     return [te.compute((rows, columns), element, name="quantize"), scale]

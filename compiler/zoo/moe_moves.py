@@ -33,9 +33,7 @@ def dispatch_capacity(experts: int, rows: int, tokens: int, hidden: int, dtype: 
     def forward(x: Any, source: Any, count: Any) -> Any:
         return op.tensor_expr_op(compute, "dispatch_capacity", [x, source, count])
 
-    return export(
-        forward, x=((tokens, hidden), dtype), source=((experts, rows), "int32"), count=((experts,), "int32")
-    )
+    return export(forward, x=((tokens, hidden), dtype), source=((experts, rows), "int32"), count=((experts,), "int32"))
 
 
 def combine_shared(tokens: int, top: int, hidden: int, dtype: str, gated: bool = False) -> Program:

@@ -158,7 +158,9 @@ def expert_fp8_blocks(experts: int, rows: int, n: int, k: int, group: int = 128)
     )
 
 
-def expert_w4a16(experts: int, rows: int, n: int, k: int, group: int, dtype: str, kind: Literal["int4", "fp4"]) -> Program:
+def expert_w4a16(
+    experts: int, rows: int, n: int, k: int, group: int, dtype: str, kind: Literal["int4", "fp4"]
+) -> Program:
     """X·Wᵀ with 4-bit weights, eight to a uint32, and a scale for each `group` elements of the reduction axis.
 
     int4: nibble - 8, as GPTQ and AWQ keep experts; fp4: sign, two bits of exponent and one of mantissa, as gpt-oss

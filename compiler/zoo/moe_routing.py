@@ -124,15 +124,15 @@ def topk_weights(tokens: int, experts: int, top: int, scores: Literal["share", "
     from tvm.relax.frontend.nn import op
 
     def compute(table: Any, chosen: Any) -> Any:
-        axis = te.reduce_axis((0, top), name="k")
-        taken = te.compute((tokens, top), lambda t, c: table[t, chosen[t, c]].astype("float32"), name="taken")
+        def taken(t: Any, c: Any) -> Any:
+            return table[t, chosen[t, c]].astype("float32")
+
         if scores == "softmax":
-            return topi.nn.softmax(taken, axis=-1)
+            return topi.nn.softmax(te.compute((tokens, top), taken, name="taken"), axis=-1)
+        axis, least = te.reduce_axis((0, top), name="k"), tirx.const(1e-9, "float32")
         # Scores are probabilities; of any other number the absolute value keeps the sum from 0.
-        part = te.compute((tokens, top), lambda t, c: te.abs(taken[t, c]), name="part")
-        total = te.compute((tokens,), lambda t: te.sum(part[t, axis], axis=axis), name="total")
-        least = tirx.const(1e-9, "float32")
-        return te.compute((tokens, top), lambda t, c: part[t, c] / te.max(total[t], least), name="weight")
+        total = te.compute((tokens,), lambda t: te.sum(te.abs(taken(t, axis)), axis=axis), name="total")
+        return te.compute((tokens, top), lambda t, c: te.abs(taken(t, c)) / te.max(total[t], least), name="weight")
 
     def forward(table: Any, chosen: Any) -> Any:
         return op.tensor_expr_op(compute, f"topk_{scores}", [table, chosen])

@@ -160,9 +160,7 @@ def cross_entropy_gradient(rows: int, columns: int, dtype: str) -> Program:
         return elements(logits.shape, element, "gradient_of_logits")
 
     logits, row = ((rows, columns), dtype), (rows,)
-    return computed(
-        "cross_entropy_gradient", compute, logits=logits, label=(row, "int32"), gradient=(row, "float32")
-    )
+    return computed("cross_entropy_gradient", compute, logits=logits, label=(row, "int32"), gradient=(row, "float32"))
 
 
 def entropy(rows: int, columns: int, dtype: str) -> Program:
@@ -192,9 +190,7 @@ def divergence(rows: int, columns: int, dtype: str) -> Program:
             return likely * ((target(r, c) - high(r)) - (value(r, c) - peak(r)))
 
         apart = along_last(te.sum, teacher, "apart", term)
-        return elements(
-            (rows,), lambda r: apart(r) / mass(r) + te.log(total(r)) - te.log(mass(r)), "divergence"
-        )
+        return elements((rows,), lambda r: apart(r) / mass(r) + te.log(total(r)) - te.log(mass(r)), "divergence")
 
     logits = ((rows, columns), dtype)
     return computed("divergence", compute, student=logits, teacher=logits)

@@ -41,7 +41,9 @@ def elements(like: Sequence[Any], element: Callable[..., Any], name: str) -> Any
     return te.compute(tuple(like), lambda *at: element(*at), name=name)
 
 
-def reduced(how: Callable[..., Any], like: Sequence[Any], over: Sequence[int], term: Callable[..., Any], name: str) -> Any:
+def reduced(
+    how: Callable[..., Any], like: Sequence[Any], over: Sequence[int], term: Callable[..., Any], name: str
+) -> Any:
     """The tensor of this shape with `how` (te.sum, te.max, te.min) over `term(place, inner)` at each place, where
     `inner` runs over the extents `over`."""
     from tvm import te

@@ -38,7 +38,7 @@ def paged_batch_scores(
         "paged_scores",
         compute,
         q=((batch, heads, group, dim), dtype),
-        **_pages(batch * tokens // page, page, heads, dim, cached, dtype),
+        cache=((batch * tokens // page, page, heads, dim), cached),
         page_table=((batch, tokens // page), "int32"),
         **_slot_scale(batch * tokens // page, page, heads, cached, dtype),
     )
@@ -72,14 +72,10 @@ def paged_context(
         "paged_context",
         compute,
         p=((batch, heads, group, tokens), "float32"),
-        **_pages(batch * tokens // page, page, heads, dim, cached, dtype),
+        cache=((batch * tokens // page, page, heads, dim), cached),
         page_table=((batch, tokens // page), "int32"),
         **_slot_scale(batch * tokens // page, page, heads, cached, dtype),
     )
-
-
-def _pages(pages: int, page: int, heads: int, dim: int, cached: str, dtype: str) -> dict[str, Argument]:
-    return {"cache": ((pages, page, heads, dim), cached or dtype)}
 
 
 def _slot_scale(pages: int, page: int, heads: int, cached: str, dtype: str) -> dict[str, Argument]:
@@ -318,8 +314,13 @@ def index_scores(queries: int, heads: int, tokens: int, dim: int) -> Program:
     )
 
 
-def block_sparse_scores(heads: int, group: int, blocks: int, listed: int, size: int, dim: int, dtype: str) -> Program:
-    """Scores of each block of queries against the key blocks that a list names for it; `group` heads share keys."""
+def block_sparse_scores(
+    heads: int, group: int, blocks: int, sources: int, listed: int, size: int, dim: int, dtype: str
+) -> Program:
+    """Scores of each block of queries against the blocks of keys, of `sources`, that a list names for it.
+
+    `group` heads share keys. Blocks of queries and of keys are of one size.
+    """
     from tvm import te
 
     def compute(q: Any, keys: Any, chosen: Any) -> Any:
@@ -336,12 +337,14 @@ def block_sparse_scores(heads: int, group: int, blocks: int, listed: int, size: 
         "block_sparse_scores",
         compute,
         q=((heads, blocks, size, dim), dtype),
-        keys=((heads // group, blocks, size, dim), dtype),
+        keys=((heads // group, sources, size, dim), dtype),
         chosen=((heads, blocks, listed), "int32"),
     )
 
 
-def block_sparse_context(heads: int, group: int, blocks: int, listed: int, size: int, dim: int, dtype: str) -> Program:
+def block_sparse_context(
+    heads: int, group: int, blocks: int, sources: int, listed: int, size: int, dim: int, dtype: str
+) -> Program:
     """The weighted sum of the values of the listed blocks, for each block of queries."""
     from tvm import te
 
@@ -359,6 +362,6 @@ def block_sparse_context(heads: int, group: int, blocks: int, listed: int, size:
         "block_sparse_context",
         compute,
         p=((heads, blocks, size, listed, size), "float32"),
-        cache=((heads // group, blocks, size, dim), dtype),
+        cache=((heads // group, sources, size, dim), dtype),
         chosen=((heads, blocks, listed), "int32"),
     )

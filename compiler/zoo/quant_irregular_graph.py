@@ -200,7 +200,7 @@ def neighbour_product(nodes: int, width: int, sources: int, inner: int, dim: int
 
 
 def sparse_conv(points: int, taps: int, channels: int, filters: int, dtype: str) -> Program:
-    """Submanifold sparse convolution: Σ over the taps' neighbours, row 0 of X being the empty one; folded norm, ReLU."""
+    """Submanifold sparse convolution: Σ over the taps' neighbours, row 0 of X the empty one; norm folded in, ReLU."""
     from tvm import te, tirx
 
     def compute(x: Any, neighbour: Any, weight: Any, bias: Any) -> Any:

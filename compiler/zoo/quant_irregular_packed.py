@@ -129,7 +129,7 @@ def mxfp4_experts(experts: int, m: int, n: int, k: int) -> Program:
         return te.compute(
             (experts, m, n),
             lambda e, r, c: (total[e, r, c] + bias[e, c].astype("float32")).astype("bfloat16"),
-            name="bias",
+            name="add_bias",
         )
 
     return computed(

@@ -1,4 +1,4 @@
-"""Quantisation: scales from what is quantised (a reduction), then the rounding; alone and with what stands before it."""
+"""Quantisation: scales from what is quantised (a reduction), then the rounding; alone, and after a norm or a gate."""
 
 from typing import Any
 

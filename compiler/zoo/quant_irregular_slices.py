@@ -23,7 +23,7 @@ def merge_norm(batch: int, height: int, width: int, channels: int, dtype: str) -
 
 
 def merge_matmul(batch: int, height: int, width: int, stack: int, channels: int, n: int, dtype: str) -> Program:
-    """Product of stack x stack neighbouring patches side by side with a matrix: what joins image and language models."""
+    """Product of stack x stack neighbouring patches with a matrix: what joins image and language models."""
     from tvm import te
 
     def compute(x: Any, weight: Any) -> Any:
@@ -188,15 +188,18 @@ def dropout_context(heads: int, queries: int, tokens: int, dim: int, dtype: str)
     )
 
 
-def dilated_scores(heads: int, tokens: int, window: int, dilation: int, dim: int, dtype: str) -> Program:
-    """Scores of each query against `window` keys about it, `dilation` apart, -10⁴ outside (Longformer, DiNAT)."""
+def window_scores(heads: int, tokens: int, window: int, dilation: int, dim: int, causal: bool, dtype: str) -> Program:
+    """Scores of each query against the `window` keys about it, or (`causal`) up to it, `dilation` apart; -10⁴ outside.
+
+    A band of scores instead of a square, as Longformer keeps it.
+    """
     from tvm import te, tirx
 
     def compute(q: Any, keys: Any) -> Any:
         axis = te.reduce_axis((0, dim), name="d")
 
         def place(t: Any, w: Any) -> Any:
-            return t + (w - window // 2) * dilation
+            return t + (w - (window - 1 if causal else window // 2)) * dilation
 
         def dot(h: Any, t: Any, w: Any) -> Any:
             key = keys[h, tirx.max(tirx.min(place(t, w), tokens - 1), 0), axis]
@@ -211,7 +214,7 @@ def dilated_scores(heads: int, tokens: int, window: int, dilation: int, dim: int
         return te.compute(scores.shape, inside, name="masked")
 
     rows = ((heads, tokens, dim), dtype)
-    return computed("dilated_scores", compute, q=rows, keys=rows)
+    return computed("window_scores", compute, q=rows, keys=rows)
 
 
 def shift_matmul(tokens: int, hidden: int, n: int, dtype: str) -> Program:
@@ -223,7 +226,7 @@ def shift_matmul(tokens: int, hidden: int, n: int, dtype: str) -> Program:
             before = tirx.if_then_else(t > 0, x[tirx.max(t - 1, 0), c], tirx.const(0.0, dtype))
             return x[t, c] + (before - x[t, c]) * mix[c]
 
-        mixed = te.compute((tokens, hidden), mixture, name="mix")
+        mixed = te.compute((tokens, hidden), mixture, name="mixture")
         axis = te.reduce_axis((0, hidden), name="k")
         total = te.compute(
             (tokens, n),
@@ -238,7 +241,7 @@ def shift_matmul(tokens: int, hidden: int, n: int, dtype: str) -> Program:
 
 
 def frame_spectrum(batch: int, samples: int, size: int, hop: int) -> Program:
-    """|STFT|², float32: frames of `size` samples every `hop`, mirrored at the ends, times windowed cosines and sines."""
+    """|STFT|², float32: frames of `size` samples every `hop`, mirrored at the ends, times windowed waves."""
     from tvm import te, tirx
 
     frames, bins = 1 + samples // hop, size // 2 + 1

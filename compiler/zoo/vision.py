@@ -1,8 +1,14 @@
-"""Convolutions, pooling and normalisation of images, channels first."""
+"""Images: the convolution of a layer, pooling, normalisation over channels and space, squeeze and excitation.
+
+Channels come first unless `last` says otherwise. Half precision is summed in float32.
+"""
 
 from typing import Any
 
 from littledragon.compiler.zoo.block import Program, export
+from littledragon.compiler.zoo.vision_conv import Sizes, activated, shaped
+
+EPSILON = 1e-5
 
 
 def conv_bias_relu(channels: int, filters: int, size: int, kernel: int, stride: int, padding: int) -> Program:
@@ -54,33 +60,199 @@ def patch_embedding(size: int, patch: int, filters: int) -> Program:
 
 def max_pool(channels: int, size: int) -> Program:
     """Largest of each 3 × 3 window at stride 2, float32."""
+    return pool("max", 1, channels, (size, size), (3, 3), stride=(2, 2), padding=(1, 1))
+
+
+def pool(
+    mode: str,
+    batch: int,
+    channels: int,
+    size: Sizes,
+    kernel: Sizes,
+    *,
+    stride: Sizes,
+    padding: Sizes,
+    ceil: bool = False,
+    dtype: str = "float32",
+    last: bool = False,
+) -> Program:
+    """The `max` or the `avg` of each window of two or three dimensions; `ceil` keeps windows that reach outside."""
     from tvm import relax
     from tvm.relax.frontend.nn import op
 
+    name = f"{mode}_pool{len(size)}d"
+    layout = "NHWC" if len(size) == 2 else "NDHWC"
+
     def forward(x: Any) -> Any:
-        pooled = relax.op.nn.max_pool2d(x._expr, pool_size=[3, 3], strides=[2, 2], padding=[1, 1, 1, 1])
-        return op.wrap_nested(pooled, "max_pool2d")
+        pooled = getattr(relax.op.nn, name)(
+            x._expr,
+            pool_size=list(kernel),
+            strides=list(stride),
+            padding=[*padding, *padding],
+            ceil_mode=ceil,
+            layout=layout if last else layout[0] + "C" + layout[1:-1],
+        )
+        return op.wrap_nested(pooled, name)
 
-    return export(forward, x=((1, channels, size, size), "float32"))
+    return export(forward, x=(shaped(batch, channels, size, last), dtype))
 
 
-def global_avg_pool(images: int, channels: int, size: int) -> Program:
-    """Mean of each channel, float32."""
+def global_avg_pool(
+    images: int, channels: int, size: int | Sizes, *, dtype: str = "float32", last: bool = False
+) -> Program:
+    """Mean of each channel."""
     from tvm import relax
     from tvm.relax.frontend.nn import op
 
+    sizes = (size, size) if isinstance(size, int) else size
+    axes = [axis + (1 if last else 2) for axis in range(len(sizes))]
+
     def forward(x: Any) -> Any:
-        return op.wrap_nested(relax.op.mean(x._expr, axis=[2, 3]), "mean")
+        if dtype == "float32":
+            return op.wrap_nested(relax.op.mean(x._expr, axis=axes), "mean")
+        return op.tensor_expr_op(lambda tensor: _mean(tensor, axes, keep=False), "mean", [x])
 
-    return export(forward, x=((images, channels, size, size), "float32"))
+    return export(forward, x=(shaped(images, channels, sizes, last), dtype))
 
 
-def group_norm_silu(channels: int, size: int, groups: int) -> Program:
-    """silu(group_norm(X)) of one float32 image."""
+def _mean(x: Any, axes: list[int], keep: bool) -> Any:
+    """In TE: the mean over these axes, summed in float32; `keep` puts as many axes of extent 1 at the end."""
+    from tvm import te
+
+    inner = {axis: te.reduce_axis((0, x.shape[axis]), name=f"space{axis}") for axis in axes}
+    kept = [axis for axis in range(len(x.shape)) if axis not in inner]
+    count = 1
+    for axis in axes:
+        count *= int(x.shape[axis])
+
+    def total(*place: Any) -> Any:
+        at = dict(zip(kept, place, strict=True)) | inner
+        return te.sum(x[tuple(at[axis] for axis in range(len(x.shape)))].astype("float32"), axis=list(inner.values()))
+
+    sums = te.compute([x.shape[axis] for axis in kept], total, name="total")
+    shape = [*sums.shape, *(1 for _ in axes if keep)]
+    return te.compute(shape, lambda *place: (sums[place[: len(kept)]] / count).astype(x.dtype), name="mean")
+
+
+def squeeze_excite(
+    batch: int,
+    channels: int,
+    squeezed: int,
+    size: Sizes,
+    *,
+    inner: str = "relu",
+    gate: str = "sigmoid",
+    dtype: str = "float32",
+) -> Program:
+    """Channels weighted by two small layers of their means: X * gate(W₂·inner(W₁·mean(X) + b₁) + b₂)."""
+    from tvm import relax
+    from tvm.relax.frontend.nn import op
+
+    def layer(x: Any, weight: Any, bias: Any, activation: str) -> Any:
+        sums = relax.op.nn.conv2d(x._expr, weight._expr, out_dtype="float32")
+        y = op.wrap_nested(sums, "layer") + bias
+        y = y if activation == "none" else activated(y, activation)
+        return y if dtype == "float32" else op.astype(y, dtype)
+
+    def forward(x: Any, reduce: Any, reduce_bias: Any, expand: Any, expand_bias: Any) -> Any:
+        mean = op.tensor_expr_op(lambda tensor: _mean(tensor, [2, 3], keep=True), "mean", [x])
+        return x * layer(layer(mean, reduce, reduce_bias, inner), expand, expand_bias, gate)
+
+    return export(
+        forward,
+        x=((batch, channels, *size), dtype),
+        reduce=((squeezed, channels, 1, 1), dtype),
+        reduce_bias=((1, squeezed, 1, 1), "float32"),
+        expand=((channels, squeezed, 1, 1), dtype),
+        expand_bias=((1, channels, 1, 1), "float32"),
+    )
+
+
+def group_norm_silu(
+    channels: int,
+    size: int | Sizes,
+    groups: int,
+    *,
+    batch: int = 1,
+    activation: str = "silu",
+    dtype: str = "float32",
+) -> Program:
+    """silu(group_norm(X)), or another activation or `none`, of one image or more, in two or three dimensions."""
+    from tvm.relax.frontend.nn import op
+
+    sizes = (size, size) if isinstance(size, int) else size
+
+    def forward(x: Any, weight: Any, bias: Any) -> Any:
+        y = op.group_norm(x, groups, weight, bias)
+        return y if activation == "none" else activated(y, activation)
+
+    vector = ((channels,), dtype)
+    return export(forward, x=((batch, channels, *sizes), dtype), weight=vector, bias=vector)
+
+
+def channel_norm(batch: int, channels: int, size: Sizes, *, dtype: str = "float32") -> Program:
+    """Layer normalisation of each pixel over its channels, which come first."""
+    from tvm import relax
     from tvm.relax.frontend.nn import op
 
     def forward(x: Any, weight: Any, bias: Any) -> Any:
-        return op.silu(op.group_norm(x, groups, weight, bias))
+        y = relax.op.nn.layer_norm(x._expr, weight._expr, bias._expr, axes=[1], epsilon=EPSILON)
+        return op.wrap_nested(y, "layer_norm")
+
+    return export(forward, x=((batch, channels, *size), dtype), weight=((channels,), dtype), bias=((channels,), dtype))
+
+
+def response_norm(batch: int, channels: int, size: Sizes, *, dtype: str = "float32") -> Program:
+    """Global response normalisation, channels last: X + weight * X * g / mean(g) + bias, g = √Σ X² over the image."""
+    from tvm import te, tirx, topi
+    from tvm.relax.frontend.nn import op
+
+    height, width = size
+
+    def energy(x: Any) -> Any:
+        rows, columns = te.reduce_axis((0, height), name="rows"), te.reduce_axis((0, width), name="columns")
+
+        def square(n: Any, c: Any) -> Any:
+            value = x[n, rows, columns, c].astype("float32")
+            return te.sum(value * value, axis=[rows, columns])
+
+        total = te.compute((batch, channels), square, name="square")
+        return te.compute((batch, channels), lambda n, c: te.sqrt(total[n, c]), name="energy")
+
+    def scaled(x: Any, norms: Any, weight: Any, bias: Any) -> Any:
+        total = topi.sum(norms, axis=1)
+
+        def element(n: Any, h: Any, w: Any, c: Any) -> Any:
+            value = x[n, h, w, c].astype("float32")
+            relative = norms[n, c] / (total[n] / channels + tirx.const(1e-6, "float32"))
+            return (value + weight[c] * (value * relative) + bias[c]).astype(dtype)
+
+        return te.compute((batch, height, width, channels), element, name="response")
+
+    def forward(x: Any, weight: Any, bias: Any) -> Any:
+        norms = op.tensor_expr_op(energy, "response_energy", [x])
+        return op.tensor_expr_op(scaled, "response_norm", [x, norms, weight, bias])
 
     vector = ((channels,), "float32")
-    return export(forward, x=((1, channels, size, size), "float32"), weight=vector, bias=vector)
+    return export(forward, x=((batch, *size, channels), dtype), weight=vector, bias=vector)
+
+
+def local_response_norm(batch: int, channels: int, size: Sizes, *, window: int = 5, dtype: str = "float32") -> Program:
+    """X / (2 + α·Σ X²)^¾ with the sum over neighbouring channels, as AlexNet has it."""
+    from tvm import topi
+    from tvm.relax.frontend.nn import op
+
+    def forward(x: Any) -> Any:
+        return op.tensor_expr_op(lambda t: topi.nn.lrn(t, window, 1, 1e-4, 0.75, 2.0), "lrn", [x])
+
+    return export(forward, x=((batch, channels, *size), dtype))
+
+
+def pixel_softmax(batch: int, classes: int, size: Sizes, *, dtype: str = "float32") -> Program:
+    """Probabilities of the classes of each pixel; classes come first."""
+    from tvm.relax.frontend.nn import op
+
+    def forward(x: Any) -> Any:
+        return op.softmax(x, axis=1)
+
+    return export(forward, x=((batch, classes, *size), dtype))

@@ -51,7 +51,14 @@ def extraction(payload: dict[str, Any], row: int) -> dict[str, Any]:
 
     values: dict[str, Any] = {column.name: None for column in EXTRACTIONS.columns}
     block = f"toy.{payload['wave']}.{payload['number']}"
-    about = {"block_id": block, "task": f"main{row}", "state": "ok", "family": "gemm", "operator": "toy"}
+    about = {
+        "block_id": block,
+        "configuration": "c",
+        "task": f"main{row}",
+        "state": "ok",
+        "family": "gemm",
+        "operator": "toy",
+    }
     return {**values, **about, "model": "none", "source": "none", "licence": "none", "flops": row / 3}
 
 

@@ -4,10 +4,11 @@ from typing import Any
 
 import pytest
 
-from littledragon.compiler import targets
+from littledragon.compiler import children, targets
 from littledragon.schemas import tsel
 
 TARGET = targets.target("llvm")
+CUDA = targets.target("cuda")
 Call = Any
 
 
@@ -17,8 +18,8 @@ def matmul(call: Call) -> Any:
 
 
 def propose(call: Call, workload: Any, **changed: Any) -> Any:
-    wanted = {"records": [], "count": 6, "seed": 3, "round": 0, "population": 24}
-    return call("compiler.proposals:propose", module=workload["module"], target=TARGET, **wanted | changed)
+    wanted = {"target": TARGET, "rules": "llvm", "records": [], "count": 6, "seed": 3, "round": 0, "population": 24}
+    return call("compiler.proposals:propose", module=workload["module"], **wanted | changed)
 
 
 def test_first_round_proposes_distinct_canonical_traces_without_a_score(call: Call, matmul: Any) -> None:
@@ -69,3 +70,52 @@ def test_proposals_pass_admission(call: Call, matmul: Any) -> None:
     for row in propose(call, matmul, count=3):
         admitted = call("compiler.traces:admit", module=matmul["module"], trace=row["trace"], target=TARGET)
         assert (admitted["failed"], admitted["trace"]) == (None, row["trace"])
+
+
+def test_rules_of_another_target_are_refused(call: Call, matmul: Any) -> None:
+    with pytest.raises(children.ChildError, match="no rules 'cuda-local' for llvm targets"):
+        propose(call, matmul, rules="cuda-local")
+    with pytest.raises(children.ChildError, match="no rules 'other' for llvm targets"):
+        propose(call, matmul, rules="other")
+
+
+@pytest.fixture(scope="module")
+def gathered(call: Call) -> Any:
+    """A sum over rows of a table that are read at loaded indices: the stock rules for cuda have no space for it."""
+    block_id = "quant_irregular/embedding_bag/dlrm-b128-l40"
+    (row,) = call("compiler.lowering:extract", zoo="demo", block_id=block_id, target=CUDA)
+    return row
+
+
+@pytest.mark.slow
+def test_local_rules_propose_what_is_admitted_with_derived_post_processing(call: Call, gathered: Any) -> None:
+    assert propose(call, gathered, target=CUDA, rules="cuda-tensorcore") == []
+    found = propose(call, gathered, target=CUDA, rules="cuda-local")
+    assert len({row["trace"] for row in found}) == len(found) == 6
+    for row in found:
+        admitted = call("compiler.traces:admit", module=gathered["module"], trace=row["trace"], target=CUDA)
+        assert (admitted["failed"], admitted["trace"]) == (None, row["trace"])
+        assert admitted["rules"] == "cuda-tensorcore"
+        again = call("compiler.traces:apply", module=gathered["module"], text=admitted["tsel"], target=CUDA)
+        assert (again["failed"], again["trace"]) == (None, row["trace"])
+
+
+@pytest.mark.slow
+def test_local_rules_propose_the_same_again_and_learn(call: Call, gathered: Any) -> None:
+    first = propose(call, gathered, target=CUDA, rules="cuda-local")
+    assert propose(call, gathered, target=CUDA, rules="cuda-local") == first
+    records = [{"trace": row["trace"], "latency_us": 10.0 + n} for n, row in enumerate(first)]
+    wanted = {"target": CUDA, "rules": "cuda-local", "records": records, "round": 1}
+    second = propose(call, gathered, **wanted)
+    assert propose(call, gathered, **wanted) == second
+    assert second
+    assert not {row["trace"] for row in first} & {row["trace"] for row in second}
+    assert all(isinstance(row["score"], float) for row in second if row["source"] == "evolutionary")
+
+
+@pytest.mark.slow
+def test_first_round_draws_on_until_it_has_two_though_few_tilings_are_legal(call: Call) -> None:
+    """Of 96 random tilings of this product for a GPU, about one is legal, and a population of 4 gives up."""
+    rare = call("probe.modules:matmul", m=16, n=16, k=1187, dtype="float32", accumulate="float32")
+    found = propose(call, rare, target=CUDA, rules="cuda", count=2, population=4)
+    assert [row["source"] for row in found] == ["random", "random"]

@@ -61,3 +61,38 @@ def test_a_set_that_is_not_known_is_refused() -> None:
         rules.processors(Postproc("llvm", 99), None, LLVM)
     with pytest.raises(ValueError, match="hexagon version 1 is not known here"):
         rules.processors(Postproc("hexagon", 1), None, LLVM)
+
+
+@pytest.mark.parametrize(
+    ("name", "target", "wanted"),
+    [
+        ("llvm", LLVM, "llvm"),
+        ("cuda", CUDA, "cuda"),
+        ("cuda-local", CUDA, "cuda-tensorcore"),
+        ("cuda-local", {**CUDA, "arch": "sm_72"}, "cuda"),
+    ],
+)
+def test_space_of_a_set_ends_in_post_processors_that_are_recorded(
+    name: str, target: dict[str, Any], wanted: str
+) -> None:
+    generator = rules.generator(name, target)
+    assert tuple(type(processor).__name__ for processor in generator.postprocs) == rules.POSTPROCS[wanted]
+
+
+def test_local_rules_are_those_of_tvm_but_for_the_guards() -> None:
+    """Where TVM's list of cuda rules changes, ours should be looked at again."""
+    from tvm.s_tir import meta_schedule as ms
+
+    stock = [type(rule).__name__ for rule in ms.ScheduleRule.create("cuda")]
+    own = [type(rule).__name__ for rule in rules.generator("cuda-local", CUDA).sch_rules]
+    guarded = {"MultiLevelTiling", "CrossThreadReduction"}
+    assert [name for name in stock if name not in guarded and name != "ApplyCustomRule"] == [
+        name for name in own if name != "_PyScheduleRule"
+    ]
+    assert own.count("_PyScheduleRule") == len(guarded & set(stock))
+
+
+@pytest.mark.parametrize(("name", "target"), [("cuda", LLVM), ("cuda-local", LLVM), ("llvm", CUDA), ("bind", CUDA)])
+def test_a_set_for_another_target_has_no_space(name: str, target: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=f"there are no rules '{name}' for {target['kind']} targets"):
+        rules.generator(name, target)

@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 from littledragon.compiler.zoo import quant_irregular as dense
 from littledragon.compiler.zoo import quant_irregular_packed as packed
 from littledragon.compiler.zoo.block import Block, Model, Program
-from littledragon.compiler.zoo.grids.quant_irregular_listing import Entry, listed
+from littledragon.compiler.zoo.grids.quant_irregular_listing import Entry, apart, listed
 from littledragon.compiler.zoo.models.language import (
     DECODERS,
     ENCODERS,
@@ -324,11 +324,15 @@ def blocks() -> Iterator[Block]:
 
 
 def _of_format(form: Format) -> Iterator[Entry]:
-    for model in (_MODELS[key] for key in form.models):
-        for layer, m in product(layers(model), form.tokens):
-            if layer.k % form.unit == 0 and layer.n % 64 == 0:
-                part = f"{model.key}-{form.variant}" if form.variant else model.key
-                yield _product(model, part, layer, m, form.words, form.bits, form.cost, form.options(m))
+    found = (
+        (model, layer)
+        for model in (_MODELS[key] for key in form.models)
+        for layer in layers(model)
+        if layer.k % form.unit == 0 and layer.n % 64 == 0
+    )
+    for (model, layer), m in product(apart(found, lambda pair: (pair[1].n, pair[1].k)), form.tokens):
+        part = f"{model.key}-{form.variant}" if form.variant else model.key
+        yield _product(model, part, layer, m, form.words, form.bits, form.cost, form.options(m))
 
 
 def _product(

@@ -2,17 +2,21 @@
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from littledragon.compiler.zoo.block import Block, Case, Model, Program, block
 
+T = TypeVar("T")
+
 MOST_BYTES: Final = 256 << 20
 MOST_FLOPS: Final = 300e9
-APART: Final = 1.25
-"""Two shapes of one operator whose numbers all lie within about this factor of each other are near twins."""
+APART: Final = 1.5
+"""Shapes of one operator whose numbers all lie within about this factor of each other are near twins."""
 
 WIDTH: Final = {"uint8": 1, "int8": 1, "float8_e4m3fn": 1, "float16": 2, "bfloat16": 2, "float32": 4}
 """Bytes of an element."""
+SHORT: Final = {"float8_e4m3fn": "e4m3", "float8_e5m2": "e5m2"}
+"""Types as case names have them, where they differ."""
 
 
 class Entry(NamedTuple):
@@ -27,18 +31,23 @@ class Entry(NamedTuple):
     shape: Mapping[str, Any]
 
 
-def listed(
-    operator: str, build: Callable[..., Program], entries: Iterable[Entry], apart: float = APART
-) -> Iterator[Block]:
-    """The blocks of one operator, in order: too large cases and near twins of earlier ones are left out."""
+def apart(found: Iterable[T], numbers: Callable[[T], tuple[int, ...]], factor: float = APART) -> list[T]:
+    """What is found, without near twins: of those whose numbers fall on the same rungs, the first stands for all."""
+    step, first = math.log(factor), dict[tuple[int, ...], T]()
+    for one in found:
+        first.setdefault(tuple(round(math.log(number) / step) for number in numbers(one)), one)
+    return list(first.values())
+
+
+def listed(operator: str, build: Callable[..., Program], entries: Iterable[Entry]) -> Iterator[Block]:
+    """The blocks of one operator, in order; a case that is too large, or that was listed before, is left out."""
     seen: set[tuple[Any, ...]] = set()
     parts: dict[str, tuple[Model, list[Case]]] = {}
-    step = math.log(apart)
     for entry in entries:
-        rungs = tuple(round(math.log(v) / step) if type(v) is int and v > 0 else v for v in entry.shape.values())
-        if rungs in seen or entry.bytes > MOST_BYTES or entry.flops > MOST_FLOPS:
+        values = tuple(entry.shape.values())
+        if values in seen or entry.bytes > MOST_BYTES or entry.flops > MOST_FLOPS:
             continue
-        seen.add(rungs)
+        seen.add(values)
         parts.setdefault(entry.part, (entry.model, []))[1].append(Case(entry.name, entry.about, entry.shape))
     for part, (model, cases) in parts.items():
         yield block("quant_irregular", operator, model, part, build, *cases)
