@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from littledragon.compiler import features as tir
-from littledragon.compiler import identity, inputs, signature
+from littledragon.compiler import identity, inputs, schedulable, signature
 from littledragon.compiler.describe import describe
 from littledragon.compiler.zoo import Block, Case, Program, Zoo, block_of
 from littledragon.compiler.zoo.block import relax_module
@@ -234,22 +234,27 @@ def _task_row(source: Block, case: Case, task: str, function: Any, target: dict[
         return refused(source, case, error) | {"task": task}
     if not facts["blocks"]:
         return _row(source, case, task=task, state="rejected", reason="no_task", detail="a function without a block")
-    trivial = triviality(facts)
+    reason, detail = "trivial", triviality(facts)
+    rules = None
+    if detail is None:
+        predicted = schedulable.predict(facts, target)
+        reason, rules, detail = "unschedulable", predicted.rules, predicted.reason
     kinds, extents = signature.cell(module, facts)
     row = _row(
         source,
         case,
-        state="ok" if trivial is None else "rejected",
-        reason=None if trivial is None else "trivial",
-        detail=trivial,
+        state="rejected" if rules is None else "ok",
+        reason=reason if rules is None else None,
+        detail=detail,
         task=task,
+        rules=rules,
         dtype=next(b["dtype"] for b in facts["buffers"] if b["role"] != "intermediate"),
         flops=float(facts["flops"]),
         bytes_min=facts["bytes"],
         signature=kinds,
         extents=extents,
     )
-    if trivial is not None:
+    if rules is None:
         return row
     return row | {
         "workload_id": identity.workload_id(module),

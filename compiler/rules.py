@@ -7,8 +7,8 @@ TVM's own list changes, a text would mean something else, and the version must g
 
 TVM's sets are `llvm`, `cuda` and `cuda-tensorcore`. `cuda-local` is ours, for what TVM's tiling through shared memory
 fails on, or all but fails on: a reduction of which an operand is read at loaded indices (grouped products, embedding
-bags, paged caches), reductions that wait for one another (variance), tilings of which too few are legal (depthwise
-convolution). Its post-processors are those of TVM's set for the target, so a text derives them as any other.
+bags, paged caches), reductions that wait for one another (variance), tilings of which too few are legal (many
+axes, long reductions in float32), large element-wise programs. Its post-processors are those of TVM's set for the target, so a text derives them as any other.
 """
 
 import contextlib
@@ -111,11 +111,12 @@ def generator(rules: str, target: dict[str, Any]) -> Any:
 
 
 def _local(target: dict[str, Any]) -> list[Any]:
-    """The schedule rules of `cuda-local`: TVM's for cuda with its own parameters, but for two.
+    """The schedule rules of `cuda-local`: TVM's for cuda, with its own parameters but for these.
 
     Tiling keeps its levels of threads, and the tile of the result in registers, and reads its operands where they
     are: nothing goes through shared memory. It is a choice, so each tiled block also gives the space in which it is
-    only bound to threads. And a rule that raises an error on a block leaves that block as it is.
+    only bound to threads. A rule that raises an error on a block leaves that block as it is. And what is only bound
+    may take any number of blocks.
     """
     from tvm.s_tir.meta_schedule import schedule_rule as rule
 
@@ -143,7 +144,8 @@ def _local(target: dict[str, Any]) -> list[Any]:
         rule.ParallelizeVectorizeUnroll(
             max_jobs_per_core=-1, max_vectorize_extent=-1, unroll_max_steps=[0, 16, 64, 512, 1024]
         ),
-        rule.AutoBind(max_threadblocks=256, thread_extents=[32, 64, 128, 256, 512, 1024]),
+        # TVM's own, of 256 blocks, has one way to bind more than 256 x 1024 points: this has one for each number here.
+        rule.AutoBind(max_threadblocks=1 << 20, thread_extents=[32, 64, 128, 256, 512, 1024]),
     ]
 
 

@@ -18,6 +18,8 @@ LEAST: Final = 2
 """Candidates that make a workload schedulable."""
 LEAST_CHANCE: Final = 0.02
 """Where fewer random tilings than this have a legal number of threads, TVM's tiling is not worth its search."""
+MOST_BOUND: Final = 256 * 1024
+"""Points of an element-wise block that TVM binds in ways to choose from; larger ones in one way."""
 LARGEST_TILE: Final = 64
 """TVM's tiling cuts no innermost loop longer than this: a larger prime factor of an extent hardly fits anywhere."""
 LARGEST_WINDOW: Final = 64
@@ -73,6 +75,8 @@ def predict(features: Json, target: Mapping[str, Any]) -> Prediction:
     if target["kind"] != "cuda":
         return Prediction(stock, None)
     loops = {loop["index"]: loop["name"] for loop in features["loops"]}
+    if not any(map(_reduces, blocks)) and min(_points_left(blocks), default=0) > MOST_BOUND:
+        return Prediction(LOCAL, None)
     tiled = [block for block in blocks if _tiled(block, loops)]
     if any(read["indirect"] for block in tiled for read in block["reads"]) or _chained(blocks):
         return Prediction(LOCAL, None)
@@ -81,6 +85,12 @@ def predict(features: Json, target: Mapping[str, Any]) -> Prediction:
         if not (stock == "cuda-tensorcore" and _tensor_product(block, dtypes)) and _hardly_legal(block):
             return Prediction(LOCAL, None)
     return Prediction(stock, None)
+
+
+def _points_left(blocks: Sequence[Json]) -> list[int]:
+    """Iterations of each block that is left once those that others read are inlined."""
+    read = {name for block in blocks for name in block["producers"]}
+    return [block["iterations"] for block in blocks if block["name"] not in read]
 
 
 def _reduces(block: Json) -> bool:
@@ -157,12 +167,13 @@ def _stride(read: Json) -> int:
 def _chance(bits: int) -> float:
     """Share of random tilings of 2^bits points, of which each factor of 2 goes to one of five loops, with at most 8
     virtual threads and 32 to 1,024 threads."""
-    return sum(
-        math.comb(bits, virtual) * math.comb(bits - virtual, threads) * 3 ** (bits - virtual - threads) / 5**bits
+    legal = sum(
+        math.comb(bits, virtual) * math.comb(bits - virtual, threads) * 3 ** max(0, bits - virtual - threads)
         for virtual in range(4)
         for threads in range(5, 11)
         if virtual + threads <= bits
     )
+    return float(legal / 5**bits)
 
 
 _CHANCE: Final = tuple(map(_chance, range(64)))
@@ -205,7 +216,7 @@ def prove(
     state = proposals.state_of(mod, seed, 0)
     context = proposals.tune_context(mod, target, rules, state)
     clock = time.monotonic()
-    answer = {"rules": rules, "found": 0, "spaces": 0, "draws": 0, "reason": None}
+    answer: dict[str, Any] = {"rules": rules, "found": 0, "spaces": 0, "draws": 0, "reason": None}
     try:
         spaces = list(context.generate_design_space())
     except Exception as error:  # TVM raises whatever its rules raise
@@ -224,5 +235,7 @@ def prove(
             break
     answer["found"] = len(known) - 1
     if answer["found"] < want:
-        answer["reason"] = f"{answer['found']} of {answer['draws']} draws gave a new candidate" + (", late" if late else "")
+        answer["reason"] = f"{answer['found']} of {answer['draws']} draws gave a new candidate" + (
+            ", late" if late else ""
+        )
     return answer | {"seconds": time.monotonic() - clock}

@@ -1,5 +1,6 @@
 """Stage check: the static verifier's judgement of each label, from the tables alone."""
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 from littledragon.pipelines.config import Config
@@ -29,20 +30,28 @@ def plan(store: Store, config: Config) -> list[Unit]:
     ]
 
 
-def load(store: Store, unit: Unit, config: Config) -> Payload:
+def load(store: Store, units: Sequence[Unit], config: Config) -> list[Payload]:
     """The label, its selection's mode and facts, and payload and trace of the candidate that was selected."""
-    label = store.rows("labels", "label_id = $id", id=unit.inputs["label_id"])[0]
-    selection = store.rows("selections", "selection_id = $id", id=label["selection_id"])[0]
-    trace = store.rows("traces", "candidate_id = $id", id=selection["candidate_id"])[0]
-    return {
-        "label_id": label["label_id"],
-        "selection_id": selection["selection_id"],
-        "graph": label["graph"],
-        "mode": selection["mode"],
-        "tsel": trace["tsel"],
-        "trace": trace["trace"],
-        "facts": store.rows("facts", "selection_id = $id", id=selection["selection_id"]),
-    }
+    labels = store.grouped("labels", "label_id", [unit.inputs["label_id"] for unit in units])
+    ids = [row["selection_id"] for rows in labels.values() for row in rows]
+    selections, facts = (store.grouped(name, "selection_id", ids) for name in ("selections", "facts"))
+    traces = store.grouped("traces", "candidate_id", [row["candidate_id"] for id in ids for row in selections[id]])
+    payloads = []
+    for unit in units:
+        label = labels[unit.inputs["label_id"]][0]
+        selection = selections[label["selection_id"]][0]
+        trace = traces[selection["candidate_id"]][0]
+        payload = {
+            "label_id": label["label_id"],
+            "selection_id": selection["selection_id"],
+            "graph": label["graph"],
+            "mode": selection["mode"],
+            "tsel": trace["tsel"],
+            "trace": trace["trace"],
+            "facts": facts[selection["selection_id"]],
+        }
+        payloads.append(payload)
+    return payloads
 
 
 def work(payload: Payload, config: Config) -> Result:

@@ -18,6 +18,8 @@ from littledragon.pipelines.shards import RowError
 from littledragon.pipelines.stage import Payload, Result, Unit
 from littledragon.pipelines.store import SMALL_FILES, Store
 
+SLICE = 64
+"""Payloads of so many units are loaded at once."""
 FEW_FILES = 32
 """So many files of one unit are compacted at the end of a stage: the next one reads them over and over."""
 
@@ -102,25 +104,38 @@ def run_stage(
 def _answers(
     store: Store, stage: ModuleType, config: Config, executor: Executor, pending: Sequence[Unit]
 ) -> Iterator[tuple[Unit, Answer]]:
-    """Load each unit's payload just before it is wanted, and give the answers as they come."""
+    """Load payloads, a slice at a time, just before they are wanted, and give the answers as they come."""
     by_id = {unit.id: unit for unit in pending}
     unloadable: list[Answer] = []
 
     def items() -> Iterator[tuple[str, Payload]]:
-        for unit in pending:
-            try:
-                payload = stage.load(store, unit, config)
-            except UserError:
-                raise
-            except Exception as error:
-                unloadable.append(failed(unit.id, error))
-            else:
-                yield unit.id, payload
+        for start in range(0, len(pending), SLICE):
+            yield from _loaded(store, stage, config, pending[start : start + SLICE], unloadable)
 
     for answer in executor.run(stage.__name__, config, items()):
         yield by_id[answer.id], answer
     for answer in unloadable:
         yield by_id[answer.id], answer
+
+
+def _loaded(
+    store: Store, stage: ModuleType, config: Config, units: Sequence[Unit], unloadable: list[Answer]
+) -> Iterator[tuple[str, Payload]]:
+    """The payloads of these units: of all at once, or where that fails, of one after the other, to see which fails."""
+    try:
+        payloads = stage.load(store, units, config)
+        if len(payloads) != len(units):
+            raise LookupError(f"{len(payloads)} payloads for {len(units)} units")
+    except UserError:
+        raise
+    except Exception as error:
+        if len(units) == 1:
+            unloadable.append(failed(units[0].id, error))
+            return
+        for unit in units:
+            yield from _loaded(store, stage, config, [unit], unloadable)
+    else:
+        yield from zip((unit.id for unit in units), payloads, strict=True)
 
 
 def _commit(store: Store, unit: Unit, answer: Answer, attempt: int) -> str:

@@ -3,7 +3,7 @@
 A unit is one workload in one environment. Facts are derived in a child, since payloads are replayed for them.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from littledragon.compiler import children
@@ -67,24 +67,32 @@ def lasting(table: str, rows: Iterable[Row]) -> list[Row]:
     return [{name: row[name] for name in kept} for row in rows]
 
 
-def load(store: Store, unit: Unit, config: Config) -> Payload:
+def load(store: Store, units: Sequence[Unit], config: Config) -> list[Payload]:
     """The workload, its candidates, verdicts and anchor, and the payloads of those that were verified."""
-    key = {"w": unit.inputs["workload_id"], "e": unit.inputs["environment_id"]}
-    both = "workload_id = $w and environment_id = $e"
-    verdicts = store.rows("verdicts", both, **key)
-    ids = [row["candidate_id"] for row in verdicts]
-    workload = store.rows("workloads", "workload_id = $w and state = 'ok'", w=key["w"])[0]
-    environment = store.rows("environments", "environment_id = $e", e=key["e"])[0]
-    traces = store.rows("traces", "candidate_id IN (SELECT unnest($ids)) AND tsel IS NOT NULL", ids=ids)
-    return {
-        **unit.inputs,
-        "workload": {name: workload[name] for name in _WORKLOAD},
-        "environment": {"target": environment["target"]},
-        "candidates": [{name: c[name] for name in _CANDIDATE} for c in store.rows("candidates", both, **key)],
-        "verdicts": lasting("verdicts", verdicts),
-        "anchor": lasting("anchors", store.rows("anchors", both, **key))[0],
-        "tsel": {row["candidate_id"]: row["tsel"] for row in traces},
+    ids = [unit.inputs["workload_id"] for unit in units]
+    workloads = store.grouped("workloads", "workload_id", ids, "state = 'ok'")
+    environments = store.grouped("environments", "environment_id", [unit.inputs["environment_id"] for unit in units])
+    of = {
+        name: _grouped(row for rows in store.grouped(name, "workload_id", ids).values() for row in rows)
+        for name in ("candidates", "verdicts", "anchors")
     }
+    verified = sorted({row["candidate_id"] for rows in of["verdicts"].values() for row in rows})
+    traces = store.grouped("traces", "candidate_id", verified, "tsel IS NOT NULL")
+    payloads = []
+    for unit in units:
+        key = (unit.inputs["workload_id"], unit.inputs["environment_id"])
+        (workload,), verdicts = workloads[key[0]], of["verdicts"].get(key, [])
+        payload = {
+            **unit.inputs,
+            "workload": {name: workload[name] for name in _WORKLOAD},
+            "environment": {"target": environments[key[1]][0]["target"]},
+            "candidates": [{name: row[name] for name in _CANDIDATE} for row in of["candidates"].get(key, [])],
+            "verdicts": lasting("verdicts", verdicts),
+            "anchor": lasting("anchors", of["anchors"][key])[0],
+            "tsel": {row["candidate_id"]: trace["tsel"] for row in verdicts for trace in traces[row["candidate_id"]]},
+        }
+        payloads.append(payload)
+    return payloads
 
 
 def work(payload: Payload, config: Config) -> Result:

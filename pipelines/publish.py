@@ -5,7 +5,7 @@ every table is checked first, then it is built aside and put in the place of the
 """
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any, Final
@@ -67,8 +67,12 @@ def _ids(rows: list[dict[str, Any]]) -> list[str]:
     return [row["label_id"] for row in rows]
 
 
-def load(store: Store, unit: Unit, config: Config) -> Payload:
-    """The rows that each label of the unit needs."""
+def load(store: Store, units: Sequence[Unit], config: Config) -> list[Payload]:
+    """The rows that each label of a unit needs."""
+    return [_payload(store, unit) for unit in units]
+
+
+def _payload(store: Store, unit: Unit) -> Payload:
     labels = store.rows("labels", "label_id IN (SELECT unnest($ids))", ids=unit.inputs["labels"])
     chosen = [label["selection_id"] for label in labels]
     selections = store.rows("selections", "selection_id IN (SELECT unnest($ids))", ids=chosen)

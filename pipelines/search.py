@@ -137,35 +137,41 @@ def _chain(
     return Chain(workload_id, source, units, candidates, ended=True)
 
 
-def load(store: Store, unit: Unit, config: Config) -> Payload:
+def load(store: Store, units: Sequence[Unit], config: Config) -> list[Payload]:
     """The workload, the environment, and trace and latency of every candidate of the rounds before."""
-    workload_id = unit.inputs["workload_id"]
-    workload = store.rows("workloads", "workload_id = $id and state = 'ok'", id=workload_id)[0]
-    earlier = {
-        row["candidate_id"]: row
-        for row in store.rows(
-            "candidates",
-            "workload_id = $id and environment_id = $here and round < $round",
-            id=workload_id,
-            here=unit.inputs["environment_id"],
-            round=unit.inputs["round"],
-        )
-    }
-    traces = store.rows("traces", "candidate_id IN (SELECT unnest($ids))", ids=list(earlier)) if earlier else []
-    return {
-        "workload_id": workload_id,
-        "module": workload["module"],
-        "specs": json.loads(workload["inputs"]),
-        "target": targets.target(config.target),
-        "environment": environment_row(config),
-        "round": unit.inputs["round"],
-        "default_us": next((row["latency_us"] for row in earlier.values() if row["source"] == "default"), None),
-        "records": [
-            {"trace": row["trace"], "latency_us": earlier[row["candidate_id"]]["latency_us"]}
-            for row in traces
-            if earlier[row["candidate_id"]]["module_hash"] is not None
-        ],
-    }
+    ids = [unit.inputs["workload_id"] for unit in units]
+    workloads = store.grouped("workloads", "workload_id", ids, "state = 'ok'")
+    candidates = store.grouped("candidates", "workload_id", ids)
+    of_units = [
+        {
+            row["candidate_id"]: row
+            for row in candidates[unit.inputs["workload_id"]]
+            if row["environment_id"] == unit.inputs["environment_id"] and row["round"] < unit.inputs["round"]
+        }
+        for unit in units
+    ]
+    traces = store.grouped("traces", "candidate_id", sorted({id for earlier in of_units for id in earlier}))
+    environment = environment_row(config)
+    return [
+        {
+            "workload_id": unit.inputs["workload_id"],
+            "module": workload["module"],
+            "specs": json.loads(workload["inputs"]),
+            "rules": workload["rules"],
+            "target": targets.target(config.target),
+            "environment": environment,
+            "round": unit.inputs["round"],
+            "default_us": next((row["latency_us"] for row in earlier.values() if row["source"] == "default"), None),
+            "records": [
+                {"trace": trace["trace"], "latency_us": row["latency_us"]}
+                for row in earlier.values()
+                if row["module_hash"] is not None
+                for trace in traces[row["candidate_id"]]
+            ],
+        }
+        for unit, earlier in zip(units, of_units, strict=True)
+        for workload in workloads[unit.inputs["workload_id"]][:1]
+    ]
 
 
 def elsewhere(planned: Row, config: Config) -> Result | None:
@@ -254,6 +260,7 @@ def _propose(payload: Payload, config: Config) -> list[Trial]:
         deadline_s=config.propose_deadline_s,
         module=module,
         target=target,
+        rules=payload["rules"],
         records=payload["records"],
         count=config.candidates_per_round,
         seed=config.seed,
@@ -274,7 +281,7 @@ def _row(payload: Payload, source: str, trace: str | None) -> Row:
         "workload_id": payload["workload_id"],
         "environment_id": payload["environment"]["environment_id"],
         "source": source,
-        "rules": payload["target"]["kind"],
+        "rules": payload["rules"],
         "round": payload["round"],
         "status": OK,
         "reason": None,

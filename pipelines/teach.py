@@ -82,20 +82,25 @@ def plan(store: Store, config: Config) -> list[Unit]:
     ]
 
 
-def load(store: Store, unit: Unit, config: Config) -> Payload:
+def load(store: Store, units: Sequence[Unit], config: Config) -> list[Payload]:
     """The selection, its facts, and the chosen candidate's payload and trace."""
-    wanted = {"id": unit.inputs["selection_id"]}
-    selection = store.rows("selections", "selection_id = $id", **wanted)[0]
-    trace = store.rows("traces", "candidate_id = $id", id=selection["candidate_id"])[0]
-    facts = store.rows("facts", "selection_id = $id", **wanted)
-    return {
-        "selection_id": selection["selection_id"],
-        "mode": selection["mode"],
-        "prompt": unit.inputs["prompt"],
-        "trace": trace["trace"],
-        "tsel": trace["tsel"],
-        "facts": sorted(facts, key=lambda row: row["position"]),
-    }
+    ids = [unit.inputs["selection_id"] for unit in units]
+    selections, facts = (store.grouped(name, "selection_id", ids) for name in ("selections", "facts"))
+    traces = store.grouped("traces", "candidate_id", [row["candidate_id"] for id in ids for row in selections[id]])
+    payloads = []
+    for unit in units:
+        selection = selections[unit.inputs["selection_id"]][0]
+        trace = traces[selection["candidate_id"]][0]
+        payload = {
+            "selection_id": selection["selection_id"],
+            "mode": selection["mode"],
+            "prompt": unit.inputs["prompt"],
+            "trace": trace["trace"],
+            "tsel": trace["tsel"],
+            "facts": sorted(facts[selection["selection_id"]], key=lambda row: row["position"]),
+        }
+        payloads.append(payload)
+    return payloads
 
 
 def work(payload: Payload, config: Config) -> Result:

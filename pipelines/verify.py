@@ -93,22 +93,26 @@ def choose(candidates: Sequence[Row], best: int, parents: int) -> list[list[str]
     return chosen
 
 
-def load(store: Store, unit: Unit, config: Config) -> Payload:
+def load(store: Store, units: Sequence[Unit], config: Config) -> list[Payload]:
     """The workload, and the trace of each chosen candidate (none for the default schedule)."""
-    workload = store.rows("workloads", "workload_id = $id and state = 'ok'", id=unit.inputs["workload_id"])[0]
-    ids = [candidate_id for _, candidate_id in unit.inputs["chosen"]]
-    traces = {
-        row["candidate_id"]: row["trace"]
-        for row in store.rows("traces", "candidate_id IN (SELECT unnest($ids))", ids=ids)
-    }
-    return {
-        "workload_id": workload["workload_id"],
-        "environment": search.environment_row(config),
-        "module": workload["module"],
-        "specs": json.loads(workload["inputs"]),
-        "target": targets.target(config.target),
-        "chosen": [{"role": role, "candidate_id": id, "trace": traces.get(id)} for role, id in unit.inputs["chosen"]],
-    }
+    workloads = store.grouped("workloads", "workload_id", [u.inputs["workload_id"] for u in units], "state = 'ok'")
+    traces = store.grouped("traces", "candidate_id", sorted({id for u in units for _, id in u.inputs["chosen"]}))
+    environment = search.environment_row(config)
+    return [
+        {
+            "workload_id": workload["workload_id"],
+            "environment": environment,
+            "module": workload["module"],
+            "specs": json.loads(workload["inputs"]),
+            "target": targets.target(config.target),
+            "chosen": [
+                {"role": role, "candidate_id": id, "trace": traces[id][0]["trace"] if traces[id] else None}
+                for role, id in unit.inputs["chosen"]
+            ],
+        }
+        for unit in units
+        for workload in workloads[unit.inputs["workload_id"]][:1]
+    ]
 
 
 @dataclass

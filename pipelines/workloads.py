@@ -5,6 +5,7 @@ reads their rows. What is not worth tuning, or could not be lowered, stays as a 
 """
 
 from collections import Counter
+from collections.abc import Sequence
 from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any, Final
@@ -80,8 +81,12 @@ MERGED: Final = """
 """
 
 
-def load(store: Store, unit: Unit, config: Config) -> Payload:
+def load(store: Store, units: Sequence[Unit], config: Config) -> list[Payload]:
     """The block's id, or a model's file, and the target; or what the reduce needs of every accepted row."""
+    return [_payload(store, unit, config) for unit in units]
+
+
+def _payload(store: Store, unit: Unit, config: Config) -> Payload:
     target = targets.target(config.target)
     if "block_id" in unit.inputs:
         return {"function": "lowering:extract", "with": {**unit.inputs, "target": target}}

@@ -43,7 +43,7 @@ WANTED: Final[Mapping[Kept, tuple[float, int, int]]] = {
 """Wanted of each family: a share of its workloads, and so many cells, or one cell in so many if that is less."""
 COST: Final = 2.0
 """A group of cells is sealed if at most so many workloads go under embargo for each workload of it."""
-LARGEST: Final = 60, 0.25
+LARGEST: Final = 30, 0.25
 """A group of several cells has at most so many workloads, and at most this share of its signature's."""
 HELD_OUT: Final = 2
 """So many signatures of each family are held out whole."""
@@ -140,8 +140,9 @@ def seal(cells: Iterable[Counted], before: Sealed | None = None, settled: Iterab
     2. Test, family by family. The family's cells, in the order of their hashes, are seeds, unless they are sealed or
        under embargo by then. A seed grows into a group: while sealing the group would put more than twice its
        workloads under embargo, it takes in the near cell that makes this ratio least. A group that would have more
-       than 60 workloads, or more than a quarter of its signature's, before its ratio is low enough is left in train.
+       than 30 workloads, or more than a quarter of its signature's, before its ratio is low enough is left in train.
        This ends once test has 2% of the family's workloads, and 60 of its cells or a sixth of them if that is less.
+       A signature that has given 2% of its own is passed over, unless the others turn out to have too little.
     3. Validation, likewise, of cells that are not near test: 1%, and 30 cells or a twelfth.
 
     So where cells lie dense whole groups are sealed, elsewhere single cells, and the embargo takes at most twice what
@@ -220,14 +221,21 @@ def _choose(zoo: _Zoo, sealed: Sealed, name: Kept, free: Collection[int]) -> fro
         have = [n for n in chosen if n in counts]
         workloads = share * sum(counts.values()) - sum(counts[n] for n in have)
         cells = min(most, -(-len(counts) // part)) - len(have)
-        seeds = iter(sorted(counts))
-        while (workloads > 0 or cells > 0) and (seed := next(seeds, None)) is not None:
-            if seed in train and seed in open_:
+        lacks: dict[str, float] = defaultdict(float)
+        for n, count in counts.items():
+            lacks[zoo.cells[n][0]] += share * count - (count if n in chosen else 0)
+        for seed, any_signature in [(n, late) for late in (False, True) for n in sorted(counts)]:
+            if workloads <= 0 and cells <= 0:
+                break
+            signature = zoo.cells[seed][0]
+            if seed in train and seed in open_ and (lacks[signature] > 0 or any_signature):
                 group = _group(zoo, seed, train, open_)
                 chosen |= group
                 open_ -= group
                 train -= group.union(*map(zoo.near, group))
-                workloads -= sum(counts.get(n, 0) for n in group)
+                given = sum(counts.get(n, 0) for n in group)
+                lacks[signature] -= given
+                workloads -= given
                 cells -= sum(n in counts for n in group)
     return frozenset(zoo.cells[n] for n in chosen)
 

@@ -48,10 +48,13 @@ def softmax(scores: Any, dtype: str, seen: Callable[..., Any] | None = None, *te
     from tvm import te, tirx, topi
 
     def compute(scores: Any, *tensors: Any) -> Any:
-        def element(*i: Any) -> Any:
-            return tirx.Select(seen(*tensors, *i), scores[i], tirx.const(MASKED, "float32")) if seen else scores[i]
+        if seen is None:
+            return rounded(topi.nn.softmax(scores), dtype)
 
-        return rounded(topi.nn.softmax(te.compute(scores.shape, element, name="masked") if seen else scores), dtype)
+        def element(*i: Any) -> Any:
+            return tirx.Select(seen(*tensors, *i), scores[i], tirx.const(MASKED))
+
+        return rounded(topi.nn.softmax(te.compute(scores.shape, element, name="masked")), dtype)
 
     return stage("masked_softmax" if seen else "softmax", "weights", compute, scores, *tensors)
 
@@ -144,13 +147,13 @@ def gqa_decode(
     front = (kv_heads,) if batch is None else (batch, kv_heads)
     turned = [*range(len(front)), len(front) + 1, len(front)]
 
-    def forward(q: Any, k: Any, v: Any) -> Any:
-        scores = op.matmul(q, op.permute_dims(k, turned), out_dtype="float32") * (dim**-0.5)
+    def forward(query: Any, key: Any, value: Any) -> Any:
+        scores = op.matmul(query, op.permute_dims(key, turned), out_dtype="float32") * (dim**-0.5)
         weights = cast(op.softmax(scores, axis=-1), dtype)
-        return cast(op.matmul(weights, v, out_dtype="float32"), dtype)
+        return cast(op.matmul(weights, value, out_dtype="float32"), dtype)
 
     cache = ((*front, context, dim), dtype)
-    return export(forward, q=((*front, group, dim), dtype), k=cache, v=cache)
+    return export(forward, query=((*front, group, dim), dtype), key=cache, value=cache)
 
 
 def eager_attention(

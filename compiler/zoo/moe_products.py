@@ -111,20 +111,58 @@ def expert_down(
 
 def expert_w8a8(experts: int, rows: int, n: int, k: int, dtype: Literal["int8", "float8_e4m3fn"]) -> Program:
     """X·Wᵀ of int8 or fp8, times a scale for each row and one for each output channel, bfloat16 out."""
+    from tvm import te
     from tvm.relax.frontend.nn import op
 
-    wide = "int32" if dtype == "int8" else "float32"
+    def scaled(y: Any, row_scale: Any, scale: Any) -> Any:
+        def element(e: Any, r: Any, c: Any) -> Any:
+            return (y[e, r, c].astype("float32") * row_scale[e, r] * scale[e, c]).astype("bfloat16")
+
+        return te.compute((experts, rows, n), element, name="scaled")
 
     def forward(x: Any, w: Any, row_scale: Any, scale: Any) -> Any:
-        y = op.matmul(x, op.permute_dims(w, [0, 2, 1]), out_dtype=wide)
-        return op.astype((op.astype(y, "float32") if wide == "int32" else y) * row_scale * scale, "bfloat16")
+        y = op.matmul(x, op.permute_dims(w, [0, 2, 1]), out_dtype="int32" if dtype == "int8" else "float32")
+        return op.tensor_expr_op(scaled, "scaled", [y, row_scale, scale])
 
     return export(
         forward,
         x=((experts, rows, k), dtype),
         w=((experts, n, k), dtype),
-        row_scale=((experts, rows, 1), "float32"),
-        scale=((experts, 1, n), "float32"),
+        row_scale=((experts, rows), "float32"),
+        scale=((experts, n), "float32"),
+    )
+
+
+def tile_w8a8(tiles: int, tile: int, experts: int, n: int, k: int, dtype: Literal["int8", "float8_e4m3fn"]) -> Program:
+    """Y[t, r] = X[t, r]·W[expert[t]]ᵀ of int8 or fp8 in tiles of one expert each, with the scales of `expert_w8a8`."""
+    from tvm import te
+    from tvm.relax.frontend.nn import op
+
+    wide = "int32" if dtype == "int8" else "float32"
+
+    def compute(x: Any, w: Any, expert: Any, row_scale: Any, scale: Any) -> Any:
+        axis = te.reduce_axis((0, k), name="k")
+
+        def part(t: Any, r: Any, c: Any) -> Any:
+            return te.sum(x[t, r, axis].astype(wide) * w[expert[t], c, axis].astype(wide), axis=axis)
+
+        total = te.compute((tiles, tile, n), part, name="tile_w8a8")
+
+        def element(t: Any, r: Any, c: Any) -> Any:
+            return (total[t, r, c].astype("float32") * row_scale[t, r] * scale[expert[t], c]).astype("bfloat16")
+
+        return te.compute((tiles, tile, n), element, name="scaled")
+
+    def forward(x: Any, w: Any, expert: Any, row_scale: Any, scale: Any) -> Any:
+        return op.tensor_expr_op(compute, "tile_w8a8", [x, w, expert, row_scale, scale])
+
+    return export(
+        forward,
+        x=((tiles, tile, k), dtype),
+        w=((experts, n, k), dtype),
+        expert=((tiles,), "int32"),
+        row_scale=((tiles, tile), "float32"),
+        scale=((experts, n), "float32"),
     )
 
 

@@ -1,4 +1,4 @@
-"""Images: the convolution of a layer, pooling, normalisation over channels and space, squeeze and excitation.
+"""Images: the convolution of a layer, pooling, normalisation across channels, squeeze and excitation.
 
 Channels come first unless `last` says otherwise. Half precision is summed in float32.
 """
@@ -7,8 +7,6 @@ from typing import Any
 
 from littledragon.compiler.zoo.block import Program, export
 from littledragon.compiler.zoo.vision_conv import Sizes, activated, shaped
-
-EPSILON = 1e-5
 
 
 def conv_bias_relu(channels: int, filters: int, size: int, kernel: int, stride: int, padding: int) -> Program:
@@ -168,73 +166,15 @@ def squeeze_excite(
     )
 
 
-def group_norm_silu(
-    channels: int,
-    size: int | Sizes,
-    groups: int,
-    *,
-    batch: int = 1,
-    activation: str = "silu",
-    dtype: str = "float32",
-) -> Program:
-    """silu(group_norm(X)), or another activation or `none`, of one image or more, in two or three dimensions."""
-    from tvm.relax.frontend.nn import op
-
-    sizes = (size, size) if isinstance(size, int) else size
-
-    def forward(x: Any, weight: Any, bias: Any) -> Any:
-        y = op.group_norm(x, groups, weight, bias)
-        return y if activation == "none" else activated(y, activation)
-
-    vector = ((channels,), dtype)
-    return export(forward, x=((batch, channels, *sizes), dtype), weight=vector, bias=vector)
-
-
-def channel_norm(batch: int, channels: int, size: Sizes, *, dtype: str = "float32") -> Program:
-    """Layer normalisation of each pixel over its channels, which come first."""
-    from tvm import relax
+def group_norm_silu(channels: int, size: int, groups: int) -> Program:
+    """silu(group_norm(X)) of one float32 image."""
     from tvm.relax.frontend.nn import op
 
     def forward(x: Any, weight: Any, bias: Any) -> Any:
-        y = relax.op.nn.layer_norm(x._expr, weight._expr, bias._expr, axes=[1], epsilon=EPSILON)
-        return op.wrap_nested(y, "layer_norm")
-
-    return export(forward, x=((batch, channels, *size), dtype), weight=((channels,), dtype), bias=((channels,), dtype))
-
-
-def response_norm(batch: int, channels: int, size: Sizes, *, dtype: str = "float32") -> Program:
-    """Global response normalisation, channels last: X + weight * X * g / mean(g) + bias, g = √Σ X² over the image."""
-    from tvm import te, tirx, topi
-    from tvm.relax.frontend.nn import op
-
-    height, width = size
-
-    def energy(x: Any) -> Any:
-        rows, columns = te.reduce_axis((0, height), name="rows"), te.reduce_axis((0, width), name="columns")
-
-        def square(n: Any, c: Any) -> Any:
-            value = x[n, rows, columns, c].astype("float32")
-            return te.sum(value * value, axis=[rows, columns])
-
-        total = te.compute((batch, channels), square, name="square")
-        return te.compute((batch, channels), lambda n, c: te.sqrt(total[n, c]), name="energy")
-
-    def scaled(x: Any, norms: Any, weight: Any, bias: Any) -> Any:
-        total = topi.sum(norms, axis=1)
-
-        def element(n: Any, h: Any, w: Any, c: Any) -> Any:
-            value = x[n, h, w, c].astype("float32")
-            relative = norms[n, c] / (total[n] / channels + tirx.const(1e-6, "float32"))
-            return (value + weight[c] * (value * relative) + bias[c]).astype(dtype)
-
-        return te.compute((batch, height, width, channels), element, name="response")
-
-    def forward(x: Any, weight: Any, bias: Any) -> Any:
-        norms = op.tensor_expr_op(energy, "response_energy", [x])
-        return op.tensor_expr_op(scaled, "response_norm", [x, norms, weight, bias])
+        return op.silu(op.group_norm(x, groups, weight, bias))
 
     vector = ((channels,), "float32")
-    return export(forward, x=((batch, *size, channels), dtype), weight=vector, bias=vector)
+    return export(forward, x=((1, channels, size, size), "float32"), weight=vector, bias=vector)
 
 
 def local_response_norm(batch: int, channels: int, size: Sizes, *, window: int = 5, dtype: str = "float32") -> Program:

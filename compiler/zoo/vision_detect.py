@@ -157,13 +157,13 @@ def class_scores(
     batch: int, anchors: int, classes: int, size: Sizes, *, dtype: str = "float32", last: bool = False
 ) -> Program:
     """For each anchor of each place the best class and its probability, from logits with anchors before classes."""
-    from tvm import relax
+    from tvm import relax, topi
     from tvm.relax.frontend.nn import op
 
     axis = 4 if last else 2
 
     def forward(logits: Any) -> Any:
-        best = op.sigmoid(op.max(logits, axis=axis))
+        best = op.tensor_expr_op(lambda tensor: topi.sigmoid(topi.max(tensor, axis=axis)), "best_score", [logits])
         return best, op.wrap_nested(relax.op.argmax(logits._expr, axis=axis), "argmax")
 
     shape = (batch, *size, anchors, classes) if last else (batch, anchors, classes, *size)

@@ -21,7 +21,6 @@ def upsample_add(
     last: bool = False,
 ) -> Program:
     """Images resized to `result` and added to others of that size: feature pyramids, fusion of resolutions."""
-    from tvm.relax.frontend.nn import op
 
     def forward(x: Any, lateral: Any) -> Any:
         y = _resized(x, result, method, corners, "NHWC" if last else "NCHW") + lateral

@@ -1,4 +1,4 @@
-"""What training adds: gradients of convolutions, sums of batch normalisation, losses over classes and pixels.
+"""What training adds: gradients of weights, losses over classes and pixels, the weights of generators.
 
 The gradient of a convolution's input is `vision_conv.transposed` with the same weight.
 """
@@ -59,51 +59,6 @@ def weight_gradient(
     )
 
 
-def norm_sums(batch: int, channels: int, size: Sizes, *, dtype: str = "float32", last: bool = False) -> Program:
-    """The mean and the variance of each channel over images and places, float32, in one pass."""
-    from tvm import te
-    from tvm.relax.frontend.nn import op
-
-    def compute(x: Any) -> Any:
-        image, places, at = _places(batch, size, last)
-
-        def pair(c: Any) -> Any:
-            value = x[at(c)].astype("float32")
-            return _two_sums((value, value * value), axis=[image, *places])
-
-        sums, squares = te.compute((channels,), pair, name="sums")
-        count = float(batch * _product(size))
-        mean = te.compute((channels,), lambda c: sums[c] / count, name="mean")
-        return [mean, te.compute((channels,), lambda c: squares[c] / count - mean[c] * mean[c], name="variance")]
-
-    def forward(x: Any) -> Any:
-        return op.tensor_expr_op(compute, "batch_norm_sums", [x])
-
-    return export(forward, x=(shaped(batch, channels, size, last), dtype))
-
-
-def norm_gradient(batch: int, channels: int, size: Sizes, *, dtype: str = "float32", last: bool = False) -> Program:
-    """Gradients of a batch norm's shift and scale: for each channel, Σ dy and Σ dy * (x - mean) * inverse deviation."""
-    from tvm import te
-    from tvm.relax.frontend.nn import op
-
-    def compute(x: Any, gradient: Any, mean: Any, deviation: Any) -> Any:
-        image, places, at = _places(batch, size, last)
-
-        def pair(c: Any) -> Any:
-            change, value = gradient[at(c)].astype("float32"), x[at(c)].astype("float32")
-            return _two_sums((change, change * (value - mean[c])), axis=[image, *places])
-
-        shift, product = te.compute((channels,), pair, name="sums")
-        return [shift, te.compute((channels,), lambda c: product[c] * deviation[c], name="scale_gradient")]
-
-    def forward(x: Any, gradient: Any, mean: Any, deviation: Any) -> Any:
-        return op.tensor_expr_op(compute, "batch_norm_gradient", [x, gradient, mean, deviation])
-
-    field, vector = (shaped(batch, channels, size, last), dtype), ((channels,), "float32")
-    return export(forward, x=field, gradient=field, mean=vector, deviation=vector)
-
-
 def pixel_cross_entropy(batch: int, classes: int, size: Sizes, *, dtype: str = "float32") -> Program:
     """-log softmax at the label of each pixel, float32; classes come first."""
     from tvm import te
@@ -161,15 +116,19 @@ def focal_loss(batch: int, anchors: int, classes: int, *, dtype: str = "float32"
 
 def dice_sums(batch: int, classes: int, size: Sizes, *, dtype: str = "float32") -> Program:
     """For each image and class the sums of p * t and of p + t over all places, of which the Dice loss is made."""
-    from tvm import te
+    from tvm import te, tirx
     from tvm.relax.frontend.nn import op
+
+    def identity(*dtypes: str) -> tuple[Any, ...]:
+        return tuple(tirx.const(0, kind) for kind in dtypes)
 
     def compute(prediction: Any, truth: Any) -> Any:
         places = [te.reduce_axis((0, extent), name=f"place{number}") for number, extent in enumerate(size)]
+        both = te.comm_reducer(lambda a, b: (a[0] + b[0], a[1] + b[1]), identity, name="two_sums")
 
         def pair(n: Any, c: Any) -> Any:
             p, t = (tensor[(n, c, *places)].astype("float32") for tensor in (prediction, truth))
-            return _two_sums((p * t, p + t), axis=places)
+            return both((p * t, p + t), axis=places)
 
         return list(te.compute((batch, classes), pair, name="dice"))
 
@@ -178,37 +137,6 @@ def dice_sums(batch: int, classes: int, size: Sizes, *, dtype: str = "float32") 
 
     field = ((batch, classes, *size), dtype)
     return export(forward, prediction=field, truth=field)
-
-
-def standard_weight(inputs: int, outputs: int, kernel: Sizes, *, dtype: str = "float32") -> Program:
-    """Weight standardisation: each filter less its mean, over its deviation, times a gain."""
-    from tvm import te
-    from tvm.relax.frontend.nn import op
-
-    def compute(weight: Any, gain: Any) -> Any:
-        count = inputs * _product(kernel)
-        axes = [te.reduce_axis((0, extent), name=f"inner{number}") for number, extent in enumerate((inputs, *kernel))]
-
-        def pair(o: Any) -> Any:
-            value = weight[(o, *axes)]
-            return _two_sums((value, value * value), axis=axes)
-
-        sums, squares = te.compute((outputs,), pair, name="sums")
-        mean = te.compute((outputs,), lambda o: sums[o] / count, name="mean")
-        factor = te.compute(
-            (outputs,),
-            lambda o: gain[o] * te.rsqrt(te.max(squares[o] / count - mean[o] * mean[o], te.const(1e-5, "float32"))),
-            name="factor",
-        )
-        shape = (outputs, inputs, *kernel)
-        return te.compute(
-            shape, lambda *i: ((weight[i] - mean[i[0]]) * factor[i[0]]).astype(dtype), name="standard_weight"
-        )
-
-    def forward(weight: Any, gain: Any) -> Any:
-        return op.tensor_expr_op(compute, "standard_weight", [weight, gain])
-
-    return export(forward, weight=((outputs, inputs, *kernel), "float32"), gain=((outputs,), "float32"))
 
 
 def modulated_weight(batch: int, inputs: int, outputs: int, *, kernel: int = 3, dtype: str = "float32") -> Program:
@@ -236,30 +164,3 @@ def modulated_weight(batch: int, inputs: int, outputs: int, *, kernel: int = 3, 
         return op.tensor_expr_op(compute, "modulated_weight", [weight, style])
 
     return export(forward, weight=((outputs, inputs, kernel, kernel), "float32"), style=((batch, inputs), "float32"))
-
-
-def _two_sums(values: tuple[Any, Any], axis: list[Any]) -> Any:
-    """In TE: two float32 sums in one reduction."""
-    from tvm import te, tirx
-
-    def identity(*dtypes: str) -> tuple[Any, ...]:
-        return tuple(tirx.const(0, dtype) for dtype in dtypes)
-
-    both = te.comm_reducer(lambda a, b: (a[0] + b[0], a[1] + b[1]), identity, name="two_sums")
-    return both(values, axis=axis)
-
-
-def _places(batch: int, size: Sizes, last: bool) -> tuple[Any, list[Any], Any]:
-    """In TE: axes over images and over places, and the index of a channel there."""
-    from tvm import te
-
-    image = te.reduce_axis((0, batch), name="image")
-    places = [te.reduce_axis((0, extent), name=f"place{number}") for number, extent in enumerate(size)]
-    return image, places, lambda channel: (image, *places, channel) if last else (image, channel, *places)
-
-
-def _product(extents: Sizes) -> int:
-    total = 1
-    for extent in extents:
-        total *= extent
-    return total

@@ -7,34 +7,6 @@ from typing import Any
 
 from littledragon.compiler.zoo.block import Program, export
 
-_EPSILON = 1e-5
-
-
-def window_norm(
-    batch: int, side: int, width: int, window: int, *, shifted: bool = False, dtype: str = "float32"
-) -> Program:
-    """Layer normalisation of each pixel, then the image cut into windows: [batch * windows, tokens, width]."""
-    from tvm import te, topi
-    from tvm.relax.frontend.nn import op
-
-    count, shift = side // window, window // 2 if shifted else 0
-
-    def compute(x: Any, weight: Any, bias: Any) -> Any:
-        normal = topi.nn.layer_norm(x, weight, bias, axis=[3], epsilon=_EPSILON)
-
-        def element(place: Any, token: Any, c: Any) -> Any:
-            row = (place // count % count * window + token // window + shift) % side
-            column = (place % count * window + token % window + shift) % side
-            return normal[place // count**2, row, column, c]
-
-        return te.compute((batch * count**2, window**2, width), element, name="partition")
-
-    def forward(x: Any, weight: Any, bias: Any) -> Any:
-        return op.tensor_expr_op(compute, "window_norm", [x, weight, bias])
-
-    vector = ((width,), dtype)
-    return export(forward, x=((batch, side, side, width), dtype), weight=vector, bias=vector)
-
 
 def window_scores(
     batch: int, windows: int, heads: int, tokens: int, dim: int, *, shifted: bool = False, dtype: str = "float32"
@@ -44,15 +16,12 @@ def window_scores(
     """
     from tvm.relax.frontend.nn import op
 
-    def forward(q: Any, keys: Any, position: Any, *rest: Any) -> Any:
-        scores = op.matmul(q, op.permute_dims(keys, [0, 1, 2, 4, 3]), out_dtype="float32") * (dim**-0.5)
-        return scores + position + rest[0] if rest else scores + position
-
     def plain(q: Any, keys: Any, position: Any) -> Any:
-        return forward(q, keys, position)
+        scores = op.matmul(q, op.permute_dims(keys, [0, 1, 2, 4, 3]), out_dtype="float32")
+        return scores * (dim**-0.5) + position
 
     def masked(q: Any, keys: Any, position: Any, mask: Any) -> Any:
-        return forward(q, keys, position, mask)
+        return plain(q, keys, position) + mask
 
     each, table = ((batch, windows, heads, tokens, dim), dtype), ((1, 1, heads, tokens, tokens), "float32")
     if not shifted:
@@ -63,7 +32,7 @@ def window_scores(
 def window_context(
     batch: int, side: int, heads: int, window: int, dim: int, *, shifted: bool = False, dtype: str = "float32"
 ) -> Program:
-    """Weights times values of each window and head, put back where the windows came from: [batch, side, side, width]."""
+    """Weights times values of each window and head, put back where windows came from: [batch, side, side, width]."""
     from tvm import te
     from tvm.relax.frontend.nn import op
 
@@ -94,27 +63,6 @@ def window_context(
         weights=((places, heads, tokens, tokens), dtype),
         values=((places, heads, tokens, dim), dtype),
     )
-
-
-def patch_merging(batch: int, side: int, width: int, *, dtype: str = "float32") -> Program:
-    """Each 2 × 2 pixels side by side, 4 * width wide, normalised: what the next stage's projection takes."""
-    from tvm import te, topi
-    from tvm.relax.frontend.nn import op
-
-    half = side // 2
-
-    def compute(x: Any, weight: Any, bias: Any) -> Any:
-        def element(n: Any, h: Any, w: Any, c: Any) -> Any:
-            return x[n, h * 2 + c // width % 2, w * 2 + c // (2 * width), c % width]
-
-        merged = te.compute((batch, half, half, 4 * width), element, name="merged")
-        return topi.nn.layer_norm(merged, weight, bias, axis=[3], epsilon=_EPSILON)
-
-    def forward(x: Any, weight: Any, bias: Any) -> Any:
-        return op.tensor_expr_op(compute, "patch_merging", [x, weight, bias])
-
-    vector = ((4 * width,), dtype)
-    return export(forward, x=((batch, side, side, width), dtype), weight=vector, bias=vector)
 
 
 def neighbour_scores(

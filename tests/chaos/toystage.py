@@ -6,6 +6,7 @@ It takes the name and a table of a real stage, since the store knows no others.
 
 import os
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +31,8 @@ def plan(store: Store, config: Config) -> list[Unit]:
     return first + [Unit(NAME, VERSION, params(config), inputs) for inputs in second]
 
 
-def load(store: Store, unit: Unit, config: Config) -> dict[str, Any]:
-    return {"id": unit.id, **unit.inputs}
+def load(store: Store, units: Sequence[Unit], config: Config) -> list[dict[str, Any]]:
+    return [{"id": unit.id, **unit.inputs} for unit in units]
 
 
 def work(payload: dict[str, Any], config: Config) -> Result:

@@ -144,11 +144,10 @@ def test_proof_counts_different_candidates(call: Call) -> None:
 
 
 def test_proof_that_falls_short_says_so(call: Call) -> None:
-    thin = call("probe.modules:scalar", n=8)
-    proof = prove(call, thin, "llvm", want=1000)
-    assert 0 < proof["found"] < 1000
-    assert proof["draws"] == 1024
-    assert proof["reason"] == f"{proof['found']} of 1024 draws gave a new candidate"
+    thin = call("probe.modules:scalar", n=8)  # nothing that TVM may do with eight elements changes the module
+    proof = prove(call, thin, "llvm")
+    assert (proof["found"], proof["draws"]) == (0, 1024)
+    assert proof["reason"] == "0 of 1024 draws gave a new candidate"
 
 
 def test_rules_of_another_target_are_refused(call: Call) -> None:

@@ -39,7 +39,9 @@ def fill() -> Callable[[Path, Tables], Store]:
 
     def make(path: Path, tables: Tables) -> Store:
         store = Store.open(path, create=True)
-        own = {name: rows for name, rows in tables.items() if name != "workloads"} | _placed(tables["workloads"])
+        own = {name: rows for name, rows in tables.items() if name != "workloads"}
+        if "workloads" in tables:
+            own |= _placed(tables["workloads"])
         for stage in STAGES:
             rows = {name: own[name] for name in own if BY_NAME[name].stage == stage}
             if rows:

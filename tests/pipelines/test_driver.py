@@ -31,9 +31,9 @@ def toy(monkeypatch):
     stage.params = lambda config: {}
     stage.plan = lambda store, config: [Unit(NAME, 1, {}, {"number": number}) for number in range(5)]
 
-    def load(store, unit, config):
-        stage.loaded.append(unit.inputs["number"])
-        return dict(unit.inputs)
+    def load(store, units, config):
+        stage.loaded.append([unit.inputs["number"] for unit in units])
+        return [dict(unit.inputs) for unit in units]
 
     def work(payload, config):
         number = payload["number"]
@@ -72,11 +72,12 @@ def test_running_again_does_nothing_again(store, toy, capsys):
     assert (store.path / "catalog.duckdb").exists()
 
 
-def test_payloads_are_loaded_just_in_time(store, toy):
+def test_payloads_are_loaded_just_in_time_a_slice_at_once(store, toy, monkeypatch):
+    monkeypatch.setattr(driver, "SLICE", 2)
     toy.does[2] = lambda: throw(KeyboardInterrupt)
     with pytest.raises(KeyboardInterrupt):
         run(store, toy)
-    assert toy.loaded == [0, 1, 2]
+    assert toy.loaded == [[0, 1], [2, 3]]
     assert len(store.complete(NAME)) == 2
     del toy.does[2]
     run(store, toy)
@@ -122,10 +123,11 @@ def test_a_stage_that_gives_wrong_rows_fails_that_unit_alone(store, toy, result)
 
 def test_a_payload_that_cannot_be_loaded_fails_that_unit_alone(store, toy):
     load = toy.load
-    toy.load = lambda s, unit, c: throw(IndexError("gone")) if unit.inputs["number"] in (0, 4) else load(s, unit, c)
+    lost = {0, 4}
+    toy.load = lambda s, us, c: throw(IndexError()) if lost & {u.inputs["number"] for u in us} else load(s, us, c)
     run(store, toy)
     assert states(store) == {f'{{"number":{n}}}': "failed" if n in (0, 4) else "ok" for n in range(5)}
-    toy.load = lambda s, unit, c: throw(UserError("damaged"))
+    toy.load = lambda s, units, c: throw(UserError("damaged"))
     with pytest.raises(UserError, match="damaged"):
         run(store, toy, retry_failed=True)
 

@@ -28,7 +28,7 @@ def released(
     units = publish.plan(store, SIMULATED)
     store.plan(publish.NAME, units)
     for unit in units:
-        store.commit(unit, publish.work(publish.load(store, unit, SIMULATED), SIMULATED), OBSERVED)
+        store.commit(unit, publish.work(publish.load(store, [unit], SIMULATED)[0], SIMULATED), OBSERVED)
     publish.finish(store, SIMULATED)
     return store
 

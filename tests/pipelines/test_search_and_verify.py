@@ -168,7 +168,7 @@ def test_crash_of_the_proposer_fails_the_unit_and_can_be_tried_again(
 ) -> None:
     config = dataclasses.replace(SMALL, propose_deadline_s=0.001)
     (unit, *_) = search.plan(store, config)
-    result = search.work(search.load(store, unit, config), config)
+    result = search.work(search.load(store, [unit], config)[0], config)
     assert (result.state, result.reason, result.rows) == ("failed", "deadline", {})
     assert search.plan(store, SMALL)[0].id == unit.id  # deadlines are no part of a unit
 
@@ -286,6 +286,7 @@ def test_a_candidate_that_never_crosses_the_boundary_is_a_row(store: Store, work
     trace = tsel.decode((golden / "payload_slow.txt").read_bytes()).trace
     payload = {
         "workload_id": workloads[0]["workload_id"],
+        "rules": "llvm",
         "module": (golden / "module.json").read_text(encoding="utf-8"),
         "target": targets.target("llvm"),
         "environment": search.environment_row(SMALL),
@@ -307,7 +308,7 @@ def test_a_candidate_that_never_crosses_the_boundary_is_a_row(store: Store, work
     counts = {row["gate"]: row["candidates"] for row in store.sql("select gate, candidates from funnel").to_pylist()}
     assert (counts["replayed"], counts["postprocessed"], counts["timed"]) == (1, 0, 0)
     later = Unit("search", search.VERSION, {}, {**payload, "environment_id": row["environment_id"], "round": 1})
-    assert search.load(store, later, SMALL)["records"] == []
+    assert search.load(store, [later], SMALL)[0]["records"] == []
 
 
 def test_admission_on_a_plain_cpu_spares_the_tensor_intrinsics() -> None:

@@ -65,8 +65,8 @@ def run(store: Any, stage: Any, config: Config) -> list[Result]:
     """Plan, load, work and commit, as the driver does."""
     units = stage.plan(store, config)
     results = []
-    for unit in units:
-        payload = json.loads(json.dumps(stage.load(store, unit, config)))
+    for unit, loaded in zip(units, stage.load(store, units, config), strict=True):
+        payload = json.loads(json.dumps(loaded))
         results.append(stage.work(payload, config))
         store.commit(unit, results[-1], OBSERVED)
     store.plan(stage.NAME, units)
@@ -94,7 +94,7 @@ def test_the_facts_teacher_through_both_stages(store: Any) -> None:
 def test_a_label_that_lies_is_rejected_by_check(store: Any) -> None:
     run(store, teach, Config())
     unit = check.plan(store, Config())[0]
-    payload = check.load(store, unit, Config())
+    (payload,) = check.load(store, [unit], Config())
     payload["graph"] = payload["graph"].replace('<effect id="p1">', '<effect id="p1">It is 2x faster. ')
     result = check.work(payload, Config())
     assert (result.state, result.reason) == ("rejected", "speedup_claimed")
@@ -152,7 +152,7 @@ def openai(url: str, **settings: Any) -> Config:
 
 def label(store: Any, config: Config) -> Result:
     unit = next(u for u in teach.plan(store, config) if u.inputs["selection_id"] == IDS["construct"])
-    result: Result = teach.work(teach.load(store, unit, config), config)
+    result: Result = teach.work(teach.load(store, [unit], config)[0], config)
     for row in result.rows.get("labels", []):
         assert set(row) == {column.name for column in BY_NAME["labels"].columns}
     return result

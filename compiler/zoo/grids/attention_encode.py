@@ -7,11 +7,11 @@ from typing import Any, Final
 from littledragon.compiler.zoo import attention, attention_bias, attention_image
 from littledragon.compiler.zoo.block import Block
 from littledragon.compiler.zoo.grids.attention_listing import WIDTH, Entry, listed, near, sequences
-from littledragon.compiler.zoo.models.language import ENCODERS, MIXTURES, Encoder
+from littledragon.compiler.zoo.models.language import ENCODERS, MIXTURES, Encoder, Mixture
 
-TEXTS: Final = ((1, 512), (8, 128), (8, 512), (32, 32), (64, 128), (128, 32), (32, 256), (1, 128))
+TEXTS: Final = ((1, 128), (1, 512), (8, 128), (8, 512), (32, 32), (32, 256), (128, 32), (128, 128))
 """Texts of a batch and tokens of each, shorter ones padded."""
-BATCHES: Final = (1, 4, 16, 64)
+BATCHES: Final = (1, 4, 16, 64, 256)
 """Images or recordings of a batch."""
 STEPS: Final = ((1, 1), (8, 1), (32, 1), (128, 1), (8, 128), (1, 448), (32, 32))
 """Sequences that are decoded against an encoder's output and tokens of each: decoding steps, prompts, training."""
@@ -31,15 +31,17 @@ def blocks() -> Iterator[Block]:
     """Operator by operator."""
     texts = [m for m in ENCODERS if m.vocab and not m.key.startswith((*SPEECH, "t5", "flan", "clip"))]
     yield from listed("encoder_attention", attention.eager_attention, _texts(_apart(texts)))
+    pictures = [m for m in ENCODERS if m.key.startswith((*PICTURES, *DIFFUSERS[:2]))]
     heard = [m for m in ENCODERS if m.key.startswith((*SPEECH, "clip-b32-t", "clip-l14-t"))]
     yield from listed("speech_attention", attention.eager_attention, _whole(_apart(heard)))
+    fused = [*_apart(texts), *_apart(pictures), *_apart(heard)]
+    yield from listed("fused_attention", attention.fused_attention, _fused(fused))
     yield from listed("cross_attention", attention.eager_attention, _crossed())
     yield from listed("relative_scores", attention_bias.biased_scores, _relative())
     disentangled = [m for m in ENCODERS if m.key.startswith("deberta")]
     yield from listed("disentangled_scores", attention_bias.disentangled_scores, _disentangled(disentangled))
     local = [m for m in ENCODERS if m.key.startswith("modernbert")]
     yield from listed("local_attention", attention_bias.local_attention, _local(local))
-    pictures = [m for m in ENCODERS if m.key.startswith((*PICTURES, *DIFFUSERS[:2]))]
     yield from listed("packed_attention", attention_image.packed_attention, _packed(_apart(pictures)))
     yield from listed("joint_attention", attention_image.joint_attention, _joint())
 
@@ -70,6 +72,21 @@ def _whole(models: list[Encoder]) -> Iterator[Entry]:
         yield _eager(model, batch, model.tokens, model.tokens, dtype, about, mask="none")
 
 
+def _fused(models: list[Encoder]) -> Iterator[Entry]:
+    for model, batch, dtype in product(models, (2, 8, 32), EITHER):
+        area = batch * model.heads * model.tokens**2
+        shape = {"batch": batch, "heads": model.heads, "queries": model.tokens, "keys": model.tokens, "dim": model.head}
+        yield Entry(
+            model,
+            model.key,
+            f"b{batch}-{dtype}",
+            f"attention in one function, {model.heads} heads, {sequences(batch, model.tokens)}",
+            batch * model.heads * model.tokens * model.head * 4 * WIDTH[dtype],
+            area * (model.head + 1) * 4,
+            {**shape, "dtype": dtype},
+        )
+
+
 def _crossed() -> Iterator[Entry]:
     """Decoders that attend to an encoder's output, images that attend to a text (PixArt: 120 tokens, 300 in Sigma)."""
     for model in _apart([m for m in ENCODERS if m.key.startswith(SPEAKING)]):
@@ -79,13 +96,8 @@ def _crossed() -> Iterator[Entry]:
             yield _eager(model, batch, queries, model.tokens, dtype, about, mask="none", scaled=dtype == "float16")
     translator = next(m for m in MIXTURES if m.key.startswith("nllb"))
     for batch, queries in STEPS:
-        encoder = Encoder(
-            **{"name": translator.name, "source": translator.source, "licence": translator.licence},
-            **{"key": translator.key, "hidden": translator.hidden, "heads": translator.heads, "head": translator.head},
-            **{"inner": translator.inner, "vocab": translator.vocab, "tokens": 256},
-        )
-        about = f"cross attention of {encoder.heads} heads, {queries} to 256 tokens, batch {batch}"
-        yield _eager(encoder, batch, queries, 256, "float16", about, mask="none")
+        about = f"cross attention of {translator.heads} heads, {queries} to 256 tokens, batch {batch}"
+        yield _eager(translator, batch, queries, 256, "float16", about, mask="none")
     painter = next(m for m in ENCODERS if m.key.startswith("pixart"))
     for batch, patches, words in product(DIFFUSED, (256, 1024, 4096), (120, 300)):
         about = f"cross attention of {painter.heads} heads, {patches} patches to {words} words, batch {batch}"
@@ -174,7 +186,9 @@ def _joint() -> Iterator[Entry]:
             )
 
 
-def _eager(model: Encoder, batch: int, queries: int, keys: int, dtype: str, about: str, **options: Any) -> Entry:
+def _eager(
+    model: Encoder | Mixture, batch: int, queries: int, keys: int, dtype: str, about: str, **options: Any
+) -> Entry:
     area = batch * model.heads * queries * keys
     shape = {"batch": batch, "heads": model.heads, "queries": queries, "keys": keys, "dim": model.head}
     return Entry(

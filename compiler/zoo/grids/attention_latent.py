@@ -146,7 +146,7 @@ def _streamed() -> Iterator[Entry]:
             model,
             model.key,
             f"r{ranks}-b{batch}-{dtype}",
-            f"one decoding step of linear attention of {heads} heads{', gated delta rule' if delta else ''}, batch {batch}",
+            f"one step of {'the gated delta rule' if delta else 'linear attention'}, {heads} heads, batch {batch}",
             batch * heads * 128 * 128 * 8,
             batch * heads * 128 * 128 * 8,
             {"batch": batch, "heads": heads, "dim": 128, "value": 128, "dtype": dtype, "delta": delta},

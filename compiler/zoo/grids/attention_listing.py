@@ -1,4 +1,4 @@
-"""How this family lists its cases: the heads of each model, near twins left out, one block for each model of an operator."""
+"""How this family lists its cases: heads of each model, near twins left out, a block for each model of an operator."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
@@ -25,6 +25,10 @@ MODELS: Final = tuple(
 
 _HALF: Final = ("gpt", "pythia", "opt", "llama-2", "codellama", "phi-1", "phi-2", "command-r", "stablelm")
 """Beginnings of the keys of models that run in float16; the others run in bfloat16."""
+
+
+LEARNED: Final = ("gpt2", "opt", "bloom", "mpt", "jamba", "baichuan2-13b")
+"""Beginnings of the keys of decoders without rotary embedding."""
 
 
 class Heads(NamedTuple):
@@ -64,8 +68,8 @@ class Choice:
         that other models are taken for other lengths.
         """
         count, kept = len(self.heads), set[int]()
-        for place in range(count):
-            place = (place + 17 * number) % count
+        for step in range(count):
+            place = (step + 17 * number) % count
             if kept.isdisjoint(self.twins[place]):
                 kept.add(place)
                 yield self.heads[place]

@@ -6,11 +6,13 @@ from typing import Any, Final
 from littledragon.compiler.zoo import attention, attention_backward, attention_bias, attention_rotary
 from littledragon.compiler.zoo.block import Block
 from littledragon.compiler.zoo.grids.attention_listing import (
+    LEARNED,
     MODELS,
     Choice,
     Entry,
     Heads,
     listed,
+    near,
     own,
     sequences,
     shards,
@@ -19,11 +21,20 @@ from littledragon.compiler.zoo.grids.attention_listing import (
 from littledragon.compiler.zoo.models.language import Decoder
 
 # Sequences, new tokens of each, and tokens up to the last of them: whole prompts, and chunks of long ones.
-WHOLE: Final = ((1, 512, 512), (1, 2048, 2048), (8, 128, 128), (4, 512, 512), (1, 128, 4096), (1, 512, 2048))
-CHUNKS: Final = ((1, 256, 256), (1, 1024, 1024), (1, 256, 8192), (1, 1024, 4096), (8, 64, 64), (16, 256, 256))
-TRAINED: Final = ((1, 1024), (1, 4096), (4, 512), (2, 2048), (16, 256))
+WHOLE: Final = ((1, 512, 512), (1, 2048, 2048), (4, 512, 512), (8, 128, 128), (32, 64, 64), (8, 1024, 1024))
+CHUNKS: Final = ((1, 128, 4096), (1, 512, 2048), (1, 512, 8192), (1, 2048, 8192), (4, 256, 1024))
+GROUPED: Final = (
+    *((1, 256, 256), (1, 1024, 1024), (1, 256, 8192), (1, 1024, 4096), (1, 64, 16384), (1, 2048, 2048)),
+    *((4, 512, 512), (8, 64, 64), (16, 256, 256), (8, 128, 2048)),
+)
+PACKED: Final = (512, 2048, 4096)
+"""Tokens of a row that is packed with documents."""
+TRAINED: Final = ((1, 1024), (1, 4096), (4, 512), (2, 2048), (16, 256), (8, 1024), (64, 128))
 """Sequences of a training step, and tokens of each."""
-BIASED: Final = ((1, 512, 512), (1, 2048, 2048), (1, 512, 2048), (4, 128, 1024), (8, 256, 256), (32, 1, 1024))
+BIASED: Final = (
+    *((1, 512, 512), (1, 2048, 2048), (1, 512, 4096), (4, 128, 1024), (8, 256, 256)),
+    *((1, 1, 2048), (8, 1, 8192), (32, 1, 1024), (32, 64, 64)),
+)
 SINKS: Final = ((1, 512, 512), (1, 2048, 2048), (1, 512, 8192), (1, 128, 32768), (8, 128, 128), (32, 1, 2048))
 NEW: Final = ((1, 128), (1, 512), (1, 2048), (8, 32), (8, 1), (64, 1))
 """Sequences and new tokens of each, after as many as fill the window."""
@@ -33,8 +44,6 @@ MOST_TURNED: Final = 1 << 18
 """Elements that one function turns: TVM's rules bind more than 256 blocks of 1024 threads in one way alone."""
 NORMALISED: Final = (8, 128, 512, 2048, 8192)
 
-LEARNED: Final = ("gpt2", "opt", "bloom", "mpt", "jamba", "baichuan2-13b")
-"""Beginnings of the keys of decoders without rotary embedding."""
 NEIGHBOURS: Final = ("gpt-j", "glm-4-9b", "command-r", "llama-4")
 """Those that turn neighbours, as GPT-J does."""
 PART: Final = {
@@ -51,6 +60,9 @@ PART: Final = {
 """Those that turn only a part of each head: one of so many."""
 BY_HEAD: Final = ("qwen3", "gemma-3", "glm-4.5", "dots")
 """Those that normalise each head's queries and keys before they are turned."""
+NOT_NORMALISED: Final = ("glm-4.5-air",)
+TOGETHER: Final = ("olmo-2", "olmoe")
+"""Those that normalise all heads as one vector."""
 LINEAR_BIAS: Final = ("bloom", "mpt", "baichuan2-13b")
 CAPPED: Final = ("gemma-2-", "grok")
 
@@ -61,6 +73,7 @@ def blocks() -> Iterator[Block]:
     grouped, single = (Choice(h for h in every if (h.group == 1) is one) for one in (False, True))
     yield from listed("mha_prefill", attention.eager_attention, _eager(single))
     yield from listed("gqa_prefill", attention.gqa_prefill, _grouped(grouped))
+    yield from listed("document_attention", attention.document_attention, _documents(Choice(every)))
     yield from listed("attention_backward", attention_backward.attention_backward, _trained(Choice(every)))
     yield from listed("window_attention", attention_bias.window_attention, _windows())
     for form, keys, about in (
@@ -71,12 +84,14 @@ def blocks() -> Iterator[Block]:
     yield from listed("sink_softmax", attention_bias.sink_softmax, _sinks())
     turning = [h for h in every if not h.model.key.startswith(LEARNED)]
     yield from listed("rotary", attention_rotary.rotary, _rotary(turning, TOKENS, MOST_TURNED))
-    normalising = [h for h in turning if h.model.key.startswith(BY_HEAD) and h.model.qk_norm]
+    yield from listed("projected_rotary", attention_rotary.projected_rotary, _projected())
+    normalising = [h for h in turning if h.model.key.startswith(BY_HEAD) and h.model.key not in NOT_NORMALISED]
     yield from listed("qk_norm_rotary", attention_rotary.qk_norm_rotary, _rotary(normalising, NORMALISED, 1 << 27))
+    yield from listed("wide_norm_rotary", attention_rotary.wide_norm_rotary, _wide())
 
 
 def _eager(choice: Choice) -> Iterator[Entry]:
-    for number, (batch, queries, keys) in enumerate(WHOLE):
+    for number, (batch, queries, keys) in enumerate((*WHOLE, *CHUNKS)):
         for one in choice.taken(number):
             area = batch * one.kv_heads * queries * keys
             shape = {"batch": batch, "heads": one.kv_heads, "queries": queries, "keys": keys, "dim": one.dim}
@@ -92,7 +107,7 @@ def _eager(choice: Choice) -> Iterator[Entry]:
 
 
 def _grouped(choice: Choice) -> Iterator[Entry]:
-    for number, (batch, queries, keys) in enumerate(CHUNKS):
+    for number, (batch, queries, keys) in enumerate(GROUPED):
         for one in choice.taken(number):
             area = batch * one.kv_heads * one.group * queries * keys
             yield _entry(
@@ -102,6 +117,20 @@ def _grouped(choice: Choice) -> Iterator[Entry]:
                 area * 6,
                 area * one.dim * 2,
                 {"batch": batch, "queries": queries, "keys": keys},
+            )
+
+
+def _documents(choice: Choice) -> Iterator[Entry]:
+    for number, tokens in enumerate(PACKED):
+        for one in choice.taken(number):
+            area = one.kv_heads * one.group * tokens * tokens
+            yield _entry(
+                one,
+                f"s{tokens}",
+                f"causal attention of {words(one)}, documents packed into a row of {tokens} tokens",
+                area * 6,
+                area * one.dim * 2,
+                {"tokens": tokens},
             )
 
 
@@ -176,14 +205,14 @@ def _sinks() -> Iterator[Entry]:
 
 def _rotary(heads: Iterable[Heads], counts: tuple[int, ...], most: int) -> Iterator[Entry]:
     """Queries and keys are turned in one go, where they lie in the packed projection."""
-    choices = {}
+    choices: dict[tuple[int, str], list[Heads]] = {}
     for one in heads:
         choices.setdefault(_turned(one.model), []).append(one)
     for (share, pairs), kin in choices.items():
         choice = Choice(one._replace(kv_heads=one.kv_heads * (one.group + 1), group=one.kv_heads) for one in kin)
         for number, tokens in enumerate(counts):
             for one in choice.taken(number):
-                turned = one.dim // share if one.model.key != "phi-2" else 32
+                turned = _width(one.model, share)
                 if tokens * one.kv_heads * one.dim > most:
                     continue
                 yield Entry(
@@ -198,6 +227,54 @@ def _rotary(heads: Iterable[Heads], counts: tuple[int, ...], most: int) -> Itera
                         **{"turned": turned, "positions": one.model.context, "dtype": own(one.model), "pairs": pairs},
                     },
                 )
+
+
+def _projected() -> Iterator[Entry]:
+    """Keys of each layer, where they are projected; the shard's heads, and the hidden size that all shards have."""
+    taken: list[tuple[int, ...]] = []
+    for model in MODELS:
+        one = next(shards(model), None)
+        numbers = (model.hidden, model.kv_heads, model.head)
+        if one is None or model.key.startswith(LEARNED) or model.qk_norm or any(near(numbers, t) for t in taken):
+            continue
+        taken.append(numbers)
+        share, pairs = _turned(model)
+        for tokens in NORMALISED:
+            yield Entry(
+                model,
+                model.key,
+                f"tp{one.tp}-m{tokens}",
+                f"keys of {one.kv_heads} heads projected and turned, {tokens} tokens",
+                tokens * (model.hidden + one.kv_heads * one.dim) * 2 + one.kv_heads * one.dim * model.hidden * 2,
+                tokens * one.kv_heads * one.dim * model.hidden * 2,
+                {
+                    **{"tokens": tokens, "hidden": model.hidden, "heads": one.kv_heads, "dim": one.dim},
+                    **{"turned": _width(model, share), "positions": model.context, "dtype": own(model), "pairs": pairs},
+                },
+            )
+
+
+def _wide() -> Iterator[Entry]:
+    for model in (m for m in MODELS if m.key.startswith(TOGETHER)):
+        for heads, others in ((model.heads, 2 * model.kv_heads), (model.kv_heads, model.kv_heads)):
+            for tokens in NORMALISED:
+                yield Entry(
+                    model,
+                    model.key,
+                    f"h{heads}-o{others}-m{tokens}",
+                    f"{heads} heads normalised as one vector and turned, {tokens} tokens",
+                    tokens * (2 * heads + others) * model.head * 2,
+                    tokens * heads * model.head * 16,
+                    {
+                        **{"tokens": tokens, "heads": heads, "others": others, "dim": model.head},
+                        **{"positions": model.context, "dtype": own(model)},
+                    },
+                )
+
+
+def _width(model: Decoder, share: int) -> int:
+    """Elements of a head that are turned; 0.4 of 80 in Phi-2."""
+    return 32 if model.key == "phi-2" else model.head // share
 
 
 def _turned(model: Decoder) -> tuple[int, str]:

@@ -4,20 +4,22 @@ Decoders while they serve are here; training, encoders, narrow types, other layo
 transformers have modules of their own.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, Final
 
 from littledragon.compiler.zoo import gemm
-from littledragon.compiler.zoo.block import Block, Case
-from littledragon.compiler.zoo.grids import (
-    gemm_encoders,
-    gemm_layouts,
-    gemm_narrow,
-    gemm_others,
-    gemm_training,
+from littledragon.compiler.zoo.block import Block
+from littledragon.compiler.zoo.grids import gemm_encoders, gemm_layouts, gemm_narrow, gemm_others, gemm_training
+from littledragon.compiler.zoo.grids.gemm_layers import (
+    Kind,
+    Layer,
+    activation_of,
+    dtype_of,
+    latent_layers,
+    layers,
+    stored_of,
 )
-from littledragon.compiler.zoo.grids.gemm_layers import Kind, Layer, activation_of, dtype_of, latent_layers, layers
-from littledragon.compiler.zoo.grids.gemm_listing import Listing, blocks_of, tokens
+from littledragon.compiler.zoo.grids.gemm_listing import Listing, Owner, tokens
 from littledragon.compiler.zoo.models.language import DECODERS, LATENTS, MIXTURES, Decoder, Latent
 
 DECODING: Final = (8, 32, 128)
@@ -45,98 +47,68 @@ HEADS: Final[dict[str, dict[str, float]]] = {
 
 
 def blocks() -> Iterator[Block]:
-    """All blocks of the family; the order is that in which equal shapes are given to models."""
+    """All blocks of the family. What comes first has the cells that others fill too."""
     listing = Listing()
-    yield from gemm_others.blocks(listing)
-    yield from gemm_encoders.blocks(listing)
-    yield from gemm_layouts.blocks(listing)
+    gemm_others.list_all(listing)
+    gemm_encoders.list_all(listing)
+    gemm_layouts.list_all(listing)
     for latent in LATENTS:
-        yield from _latent(listing, latent)
+        _latent(listing, latent)
     for model in (*DECODERS, *MIXTURES):
-        yield from _decoder(listing, model)
-    yield from gemm_training.blocks(listing)
-    yield from gemm_narrow.blocks(listing)
+        _decoder(listing, model)
+    gemm_training.list_all(listing)
+    gemm_narrow.list_all(listing)
+    yield from listing.blocks()
 
 
-def _decoder(listing: Listing, model: Decoder) -> Iterator[Block]:
+def _latent(listing: Listing, model: Latent) -> None:
+    for layer in latent_layers(model):
+        for m in (1, *DECODING, *PROMPT):
+            _product(listing, "low_rank_projection", model, layer, m, dtype="bfloat16")
+
+
+def _decoder(listing: Listing, model: Decoder) -> None:
     """The products of one decoder while it serves."""
     dtype, activation = dtype_of(model), activation_of(model)
-    biased, stored = model.bias == "all", "kn" if model.key.startswith("gpt2") else "nk"
     everything = list(layers(model))
 
-    def of(*kinds: Kind) -> list[Layer]:
-        return [layer for layer in everything if layer.kind in kinds]
+    def each(operator: str, kinds: tuple[Kind, ...], rows: tuple[int, ...], most: int = 8, **options: Any) -> None:
+        for layer in everything:
+            for m in rows if layer.kind in kinds and layer.shards <= most else ():
+                _product(listing, operator, model, layer, m, stored=stored_of(model), **options)
 
-    def cases(chosen: Sequence[Layer], rows: Sequence[int], **options: Any) -> Iterator[Case]:
-        return linear_cases(listing, chosen, rows, stored=stored, **options)
-
-    # With shards, biases and residuals join after the sum over the shards, so there the product stands alone.
-    whole = [layer for layer in of("o", "down") if layer.shards == 1]
+    biased = model.bias == "all"
+    each("fused_qkv", ("qkv",), FEWER + PROMPT, dtype=dtype, bias=model.bias != "none")
+    # With shards, biases and residuals join after the sum over the shards: there, the product stands alone.
     scale = next((factor for start, factor in SCALED.items() if model.key.startswith(start)), 1.0)
-    side_by_side = model.key.startswith(PARALLEL)
-    plain = {"dtype": dtype, "bias": biased, "factor": scale}
-    found: list[tuple[str, Iterable[Case]]] = [
-        ("fused_qkv", cases(of("qkv"), FEWER + PROMPT, dtype=dtype, bias=model.bias != "none")),
-        (
-            "linear_residual",
-            cases([] if side_by_side else whole, DECODING + PROMPT, **plain, join="add"),
-        ),
-        (
-            "parallel_residual",
-            cases([x for x in whole if side_by_side and x.kind == "down"], DECODING + PROMPT, **plain, join="add_two"),
-        ),
-        (f"linear_{activation}", cases(of("up"), DECODING + PROMPT, dtype=dtype, bias=biased, activation=activation)),
-        # The gate's product takes the up projection's output, where the two are not one product.
-        ("gate_times_up", cases(of("gate"), (32, *PROMPT), dtype="float16", activation=activation, join="times")),
-        ("nt_matmul", cases(of("o", "down"), FEWER + PROMPT, dtype="float16")),
-        ("nt_matmul-bf16", cases([x for x in of("q", "kv") if x.shards == 1], PROMPT, dtype="bfloat16")),
-        ("decode_gemv", cases(of("qkv", "o", "gate_up", "up", "down", "head"), (1,), dtype="float16")),
-        ("decode_gemv-bf16", cases([x for x in of("qkv", "o", "gate_up", "up", "down") if x.shards == 1], (1,), dtype="bfloat16")),
-    ]
-    for operator, some in found:
-        name, _, suffix = operator.partition("-")
-        yield from blocks_of(name, model, "-".join([model.key, suffix] if suffix else [model.key]), gemm.linear, some)
-    yield from blocks_of("gate_up", model, model.key, gemm.gate_up, _gate_up(listing, model, of("gate_up")))
-    yield from blocks_of("logits", model, model.key, gemm.logits, _logits(listing, model, of("head")))
-
-
-def linear_cases(
-    listing: Listing, chosen: Iterable[Layer], rows: Sequence[int], *, dtype: str, **options: Any
-) -> Iterator[Case]:
-    """Each layer on each number of rows."""
-    for layer in chosen:
-        for m in rows:
+    joined = {"dtype": dtype, "bias": biased, "factor": scale}
+    if model.key.startswith(PARALLEL):
+        each("parallel_residual", ("down",), DECODING + PROMPT, most=1, **joined, join="add_two")
+    else:
+        each("linear_residual", ("o", "down"), DECODING + PROMPT, most=1, **joined, join="add")
+    up = f"linear_bias_{activation}" if biased else f"linear_{activation}"
+    each(up, ("up",), DECODING + PROMPT, dtype=dtype, bias=biased, activation=activation)
+    # The gate's product takes the up projection's output, where the two are not one product.
+    each("gate_times_up", ("gate",), (32, *PROMPT), dtype="float16", activation=activation, join="times")
+    each("nt_matmul", ("o", "down"), FEWER + PROMPT, dtype="float16")
+    each("nt_matmul", ("q", "kv"), PROMPT, most=1, dtype="bfloat16")
+    each("decode_gemv", ("qkv", "o", "gate_up", "up", "down", "head"), (1,), dtype="float16")
+    each("decode_gemv", ("qkv", "o", "gate_up", "up", "down"), (1,), most=1, dtype="bfloat16")
+    owner = Owner(model, model.key)
+    head = next((values for start, values in HEADS.items() if model.key.startswith(start)), {})
+    for layer in everything:
+        n, k = layer.n, layer.k
+        for m in FEWER + PROMPT if layer.kind == "gate_up" else ():
+            shape = {"m": m, "inner": n // 2, "hidden": k, "dtype": dtype, "activation": activation}
+            size = 2 * (m * k + n * k + m * n // 2)
+            about = f"{layer.words}, {tokens(m)}"
+            name = f"{layer.name}-m{m}-{dtype}"
+            listing.add("gate_up", owner, gemm.gate_up, name, about, ("nk", m, n, k), size, shape)
+        for m in (*DECODING, 512) if layer.kind == "head" else ():
             name, about = f"{layer.name}-m{m}-{dtype}", f"{layer.words}, {tokens(m)}"
-            yield from listing.linear(name, about, m, layer.n, layer.k, dtype=dtype, **options)
+            listing.logits(owner, name, about, m, n, k, dtype=dtype, **head)
 
 
-def _gate_up(listing: Listing, model: Decoder, chosen: Iterable[Layer]) -> Iterator[Case]:
-    dtype = dtype_of(model)
-    for layer in chosen:
-        for m in FEWER + PROMPT:
-            name, about = f"{layer.name}-m{m}-{dtype}", f"{layer.words}, {tokens(m)}"
-            size = 2 * (m * layer.k + layer.n * layer.k + m * layer.n // 2)
-            shape = {
-                "m": m,
-                "inner": layer.n // 2,
-                "hidden": layer.k,
-                "dtype": dtype,
-                "activation": activation_of(model),
-            }
-            yield from listing.case(gemm.gate_up, name, about, ("nk", m, layer.n, layer.k), size, shape)
-
-
-def _logits(listing: Listing, model: Decoder, chosen: Iterable[Layer]) -> Iterator[Case]:
-    dtype = dtype_of(model)
-    options = next((values for start, values in HEADS.items() if model.key.startswith(start)), {})
-    for layer in chosen:
-        for m in (*DECODING, 512):
-            name, about = f"{layer.name}-m{m}-{dtype}", f"{layer.words}, {tokens(m)}"
-            size = 2 * (m * layer.k + layer.n * layer.k + 2 * m * layer.n)
-            shape = {"m": m, "n": layer.n, "k": layer.k, "dtype": dtype, **options}
-            yield from listing.case(gemm.logits, name, about, ("nk", m, layer.n, layer.k), size, shape)
-
-
-def _latent(listing: Listing, model: Latent) -> Iterator[Block]:
-    cases = linear_cases(listing, latent_layers(model), (1, *DECODING, *PROMPT), dtype="bfloat16")
-    yield from blocks_of("low_rank_projection", model, model.key, gemm.linear, cases)
+def _product(listing: Listing, operator: str, model: Decoder | Latent, layer: Layer, m: int, **options: Any) -> None:
+    name, about = f"{layer.name}-m{m}-{options['dtype']}", f"{layer.words}, {tokens(m)}"
+    listing.linear(operator, Owner(model, model.key), name, about, m, layer.n, layer.k, **options)

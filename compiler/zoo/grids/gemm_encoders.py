@@ -1,12 +1,9 @@
-"""Linear layers of encoders of text, speech and images, and of diffusion transformers, over sequences of their length."""
+"""Linear layers of encoders of text, speech and images, and of diffusion transformers, over whole sequences."""
 
-from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from littledragon.compiler.zoo import gemm, gemm_contractions
-from littledragon.compiler.zoo.block import Block, Case
-from littledragon.compiler.zoo.gemm import Activation, Join
-from littledragon.compiler.zoo.grids.gemm_listing import Listing, blocks_of
+from littledragon.compiler.zoo.gemm import Activation
+from littledragon.compiler.zoo.grids.gemm_listing import Listing, Owner
 from littledragon.compiler.zoo.models.language import ENCODERS, Encoder
 
 BATCHES: Final = (1, 8, 32)
@@ -35,13 +32,22 @@ POOLED: Final = ("bert", "albert", "minilm", "roberta")
 """The first token's vector goes through one more layer with tanh."""
 
 
-def blocks(listing: Listing) -> Iterator[Block]:
+class Product(NamedTuple):
+    """A linear layer: Y (…, n) from X (…, k)."""
+
+    name: str
+    words: str
+    n: int
+    k: int
+
+
+def list_all(listing: Listing) -> None:
     """Forward products, the heads, then gradients."""
     for model in ENCODERS:
-        yield from _forward(listing, model)
-        yield from _heads(listing, model)
+        _forward(listing, model)
+        _heads(listing, model)
     for model in ENCODERS:
-        yield from _gradients(listing, model)
+        _gradients(listing, model)
 
 
 def sequences(model: Encoder) -> list[tuple[int, int]]:
@@ -51,16 +57,16 @@ def sequences(model: Encoder) -> list[tuple[int, int]]:
     return [(batch, length) for length in lengths for batch in batches]
 
 
-def layers(model: Encoder) -> list[tuple[str, str, int, int]]:
-    """(name, words, n, k) of the four products of a layer."""
+def layers(model: Encoder) -> tuple[Product, Product, Product, Product]:
+    """The four products of a layer: into attention and out of it, into the feed-forward network and out of it."""
     width = model.heads * model.head
     up = 2 * model.inner if model.key.startswith((*GATED, LAYER_SCALE)) else model.inner
-    return [
-        ("qkv", "query, key and value projection", 3 * width, model.hidden),
-        ("o", "output projection", model.hidden, width),
-        ("up", "first feed-forward layer", up, model.hidden),
-        ("down", "second feed-forward layer", model.hidden, model.inner),
-    ]
+    return (
+        Product("qkv", "query, key and value projection", 3 * width, model.hidden),
+        Product("o", "output projection", model.hidden, width),
+        Product("up", "first feed-forward layer", up, model.hidden),
+        Product("down", "second feed-forward layer", model.hidden, model.inner),
+    )
 
 
 def activation_of(model: Encoder) -> Activation:
@@ -70,82 +76,67 @@ def activation_of(model: Encoder) -> Activation:
     return "gelu_tanh" if model.key.startswith(TANH) else model.activation
 
 
-def _forward(listing: Listing, model: Encoder) -> Iterator[Block]:
-    bias = not model.key.startswith(UNBIASED)
-    join: Join = "layer_scale" if model.key.startswith(LAYER_SCALE) else "add"
-    join = "gate" if model.key.startswith(DIFFUSION) else join
-    residual = {"add": "linear_residual", "layer_scale": "layer_scale_residual", "gate": "gated_residual"}[join]
-    activation = activation_of(model)
-    by_name = {layer[0]: layer for layer in layers(model)}
-    yield from blocks_of("fused_qkv", model, model.key, gemm.linear, _cases(listing, model, [by_name["qkv"]], bias=bias))
-    both = [by_name["o"], by_name["down"]]
-    yield from blocks_of(residual, model, model.key, gemm.linear, _cases(listing, model, both, bias=bias, join=join))
-    if model.key.startswith((*GATED, LAYER_SCALE)):
-        _, words, n, k = by_name["up"]
-        gate = [("gate", f"{words}, its gate", n // 2, k)]
-        form: Activation = "silu" if model.key.startswith(LAYER_SCALE) else activation
-        cases = _cases(listing, model, gate, activation=form, join="times", bias=bias)
-        yield from blocks_of("gate_times_up", model, model.key, gemm.linear, cases)
-        return
-    cases = _cases(listing, model, [by_name["up"]], bias=bias, activation=activation)
-    operator = f"linear_bias_{activation}" if bias else f"linear_{activation}"
-    yield from blocks_of(operator, model, model.key, gemm.linear, cases)
-
-
-def _cases(
-    listing: Listing, model: Encoder, chosen: Sequence[tuple[str, str, int, int]], **options: Any
-) -> Iterator[Case]:
-    for name, words, n, k in chosen:
-        for batch, length in sequences(model):
-            yield from listing.linear(
-                f"{name}-b{batch}-s{length}", f"{words}, {_many(batch, length)}", length, n, k, batch=batch, **options
-            )
-
-
-def _many(batch: int, length: int) -> str:
+def inputs_of(batch: int, length: int) -> str:
+    """One step's inputs in words."""
     return f"{batch} inputs of {length} tokens" if batch > 1 else f"one input of {length} tokens"
 
 
-def _heads(listing: Listing, model: Encoder) -> Iterator[Block]:
-    """Vocabularies of encoder-decoders, poolers of encoders, and what a diffusion transformer modulates with."""
+def _forward(listing: Listing, model: Encoder) -> None:
+    owner, bias = Owner(model, model.key), not model.key.startswith(UNBIASED)
+    qkv, out, up, down = layers(model)
 
-    def linear(name: str, words: str, n: int, **options: Any) -> Iterator[Case]:
-        for m in BATCHES[1:]:
-            yield from listing.linear(f"{name}-b{m}", f"{words}, {m} inputs", m, n, model.hidden, bias=True, **options)
+    def each(operator: str, layer: Product, **options: Any) -> None:
+        name, words, n, k = layer
+        for batch, length in sequences(model):
+            case, about = f"{name}-b{batch}-s{length}", f"{words}, {inputs_of(batch, length)}"
+            listing.linear(operator, owner, case, about, length, n, k, batch=batch, bias=bias, **options)
 
-    if model.key.startswith(POOLED):
-        cases = linear("pooler", "pooler", model.hidden, activation="tanh")
-        yield from blocks_of("linear_bias_tanh", model, model.key, gemm.linear, cases)
-    if model.key.startswith(DIFFUSION):
-        cases = linear("modulation", "shifts, scales and gates of a layer from the time embedding", 6 * model.hidden)
-        yield from blocks_of("modulation", model, model.key, gemm.linear, cases)
-    if model.key.startswith(DECODERS):
-        yield from blocks_of("logits", model, model.key, gemm.logits, _logits(listing, model))
+    each("fused_qkv", qkv)
+    if model.key.startswith((*GATED, LAYER_SCALE)):
+        gate = Product("gate", "gate of the feed-forward network", up.n // 2, up.k)
+        form: Activation = "silu" if model.key.startswith(LAYER_SCALE) else activation_of(model)
+        each("gate_times_up", gate, activation=form, join="times")
+    else:
+        activation = activation_of(model)
+        each(f"linear_bias_{activation}" if bias else f"linear_{activation}", up, activation=activation)
+    for layer in (out, down):
+        if model.key.startswith(DIFFUSION):
+            each("gated_residual", layer, join="gate")
+        elif model.key.startswith(LAYER_SCALE):
+            each("layer_scale_residual", layer, join="layer_scale")
+        else:
+            each("linear_residual", layer, join="add")
 
 
-def _logits(listing: Listing, model: Encoder) -> Iterator[Case]:
-    n, k = model.vocab, model.hidden
-    for m in DECODING:
+def _heads(listing: Listing, model: Encoder) -> None:
+    """Poolers of encoders, what a diffusion transformer modulates with, vocabularies of encoder-decoders."""
+    owner, width = Owner(model, model.key), model.hidden
+    for batch in BATCHES[1:]:
+        if model.key.startswith(POOLED):
+            case, about = f"pooler-b{batch}", f"pooler, {batch} inputs"
+            listing.linear("linear_bias_tanh", owner, case, about, batch, width, width, bias=True, activation="tanh")
+        if model.key.startswith(DIFFUSION):
+            case, about = f"modulation-b{batch}", f"shifts, scales and gates from the time embedding, {batch} images"
+            listing.linear("modulation", owner, case, about, batch, 6 * width, width, bias=True)
+    for rows in DECODING if model.key.startswith(DECODERS) else ():
         for dtype in ("float16", "bfloat16"):
-            shape = {"m": m, "n": n, "k": k, "dtype": dtype}
-            size = 2 * (m * k + n * k + 2 * m * n)
-            about = f"vocabulary head, {m} rows"
-            yield from listing.case(gemm.logits, f"head-m{m}-{dtype}", about, ("nk", m, n, k), size, shape)
+            case, about = f"head-m{rows}-{dtype}", f"vocabulary head, {rows} rows of the decoder"
+            listing.logits(owner, case, about, rows, model.vocab, width, dtype=dtype)
 
 
-def _gradients(listing: Listing, model: Encoder) -> Iterator[Block]:
-    """Of the same products, over sequences: trained in float16 with float32 accumulation."""
-    weights: list[Case] = []
-    inputs: list[Case] = []
+def _gradients(listing: Listing, model: Encoder) -> None:
+    """Of the four products, over sequences: trained in float16 with float32 accumulation."""
+    owner = Owner(model, model.key)
     for name, words, n, k in layers(model):
         for batch, length in sequences(model):
-            if batch == 1:
-                continue
-            case, what = f"{name}-b{batch}-s{length}", f"of the {words}, {_many(batch, length)}"
-            weights += listing.contraction(
-                case, f"weight gradient {what}", "bmn,bmk->nk", {"b": batch, "m": length, "n": n, "k": k}
-            )
-            inputs += listing.linear(case, f"input gradient {what}", length, k, n, batch=batch, stored="kn")
-    contraction = gemm_contractions.contraction
-    yield from blocks_of("weight_gradient_of_sequences", model, model.key, contraction, weights)
-    yield from blocks_of("input_gradient", model, model.key, gemm.linear, inputs)
+            if batch > 1:
+                case, what = f"{name}-b{batch}-s{length}", f"gradient of the {words}, {inputs_of(batch, length)}"
+                listing.linear(
+                    *("input_gradient", owner, case, f"input {what}", length, k, n),
+                    batch=batch,
+                    stored="kn",
+                )
+                listing.contraction(
+                    *("weight_gradient_of_sequences", owner, case, f"weight {what}"),
+                    *("bmn,bmk->nk", {"b": batch, "m": length, "n": n, "k": k}),
+                )

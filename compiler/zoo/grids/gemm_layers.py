@@ -43,6 +43,11 @@ def activation_of(model: Decoder) -> Activation:
     return model.activation
 
 
+def stored_of(model: Decoder) -> Literal["nk", "kn"]:
+    """How its weights lie: GPT-2's are transposed."""
+    return "kn" if model.key.startswith("gpt2") else "nk"
+
+
 def layers(model: Decoder) -> Iterator[Layer]:
     """The dense linear layers of a decoder, whole and in shards. Latent attention's are in `latent_layers`."""
     for shards in SHARDS:
@@ -65,12 +70,10 @@ def latent_layers(model: Latent) -> Iterator[Layer]:
     if model.q_rank:
         yield _layer("q", "down-", "compression of queries", model.q_rank, model.hidden, 1)
     for shards in SHARDS:
-        heads = model.heads // shards
-        wide = model.q_rank or model.hidden
-        yield _layer("q", "up-", "queries from their latent vector", heads * (model.nope + model.rope), wide, shards)
-        yield _layer(
-            "kv", "up-", "keys and values from their latent vector", heads * (model.nope + model.value), model.rank, shards
-        )
+        heads, wide = model.heads // shards, model.q_rank or model.hidden
+        queries, keys = heads * (model.nope + model.rope), heads * (model.nope + model.value)
+        yield _layer("q", "up-", "queries from their latent vector", queries, wide, shards)
+        yield _layer("kv", "up-", "keys and values from their latent vector", keys, model.rank, shards)
         yield _layer("o", "", "output projection", model.hidden, heads * model.value, shards)
 
 

@@ -1,12 +1,9 @@
 """Projections that keep heads apart, as JAX models and Keras store their weights, with their gradients."""
 
-from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from littledragon.compiler.zoo.block import Block, Case
-from littledragon.compiler.zoo.gemm_contractions import contraction
-from littledragon.compiler.zoo.grids.gemm_encoders import sequences
-from littledragon.compiler.zoo.grids.gemm_listing import Listing, blocks_of, tokens
+from littledragon.compiler.zoo.grids.gemm_encoders import inputs_of, sequences
+from littledragon.compiler.zoo.grids.gemm_listing import Listing, Owner, tokens
 from littledragon.compiler.zoo.models.language import DECODERS, ENCODERS, MIXTURES, Decoder, Encoder
 
 ROWS: Final = (8, 128, 2048)
@@ -53,32 +50,28 @@ BATCHED: Final = (
 )
 
 
-def blocks(listing: Listing) -> Iterator[Block]:
+def list_all(listing: Listing) -> None:
     """Decoders, Gemma's own layouts, encoders."""
     for model in (*DECODERS, *MIXTURES):
         products = [*PROJECTIONS] * model.key.startswith(MAXTEXT) + [*EINSUMS] * model.key.startswith(GEMMA)
         for product in products:
-            yield from blocks_of(
-                product.operator, model, f"{model.key}-{product.part}", contraction, _decoder(listing, model, product)
-            )
+            _decoder(listing, model, product)
     for encoder in ENCODERS:
-        if encoder.key.startswith(FLAX):
-            for product in BATCHED:
-                part = f"{encoder.key}-{product.part}"
-                yield from blocks_of(product.operator, encoder, part, contraction, _encoder(listing, encoder, product))
+        for product in BATCHED if encoder.key.startswith(FLAX) else ():
+            _encoder(listing, encoder, product)
 
 
-def _decoder(listing: Listing, model: Decoder, product: Product) -> Iterator[Case]:
-    widths = {"d": model.hidden, "n": model.heads, "g": model.kv_heads, "h": model.head, "f": model.inner, "c": 2}
+def _decoder(listing: Listing, model: Decoder, product: Product) -> None:
+    extents = {"d": model.hidden, "n": model.heads, "g": model.kv_heads, "h": model.head, "f": model.inner, "c": 2}
     for m in ROWS[-1:] if product.training else ROWS:
-        extents = {letter: extent for letter, extent in {"t": m, **widths}.items() if letter in product.equation}
-        about = f"{product.words}, {tokens(m)}"
-        yield from listing.contraction(f"{product.part}-m{m}", about, product.equation, extents, dtype="bfloat16")
+        case, about = f"{product.part}-m{m}", f"{product.words}, {tokens(m)}"
+        owner, sizes = Owner(model, model.key), {"t": m, **extents}
+        listing.contraction(product.operator, owner, case, about, product.equation, sizes, dtype="bfloat16")
 
 
-def _encoder(listing: Listing, model: Encoder, product: Product) -> Iterator[Case]:
+def _encoder(listing: Listing, model: Encoder, product: Product) -> None:
     for batch, length in sequences(model):
         if batch > 1:
             extents = {"b": batch, "t": length, "d": model.hidden, "n": model.heads, "h": model.head}
-            about = f"{product.words}, {batch} inputs of {length} tokens"
-            yield from listing.contraction(f"{product.part}-b{batch}-s{length}", about, product.equation, extents)
+            case, about = f"{product.part}-b{batch}-s{length}", f"{product.words}, {inputs_of(batch, length)}"
+            listing.contraction(product.operator, Owner(model, model.key), case, about, product.equation, extents)

@@ -1,13 +1,11 @@
 """Linear layers in int8 and float8 on many rows: which models are published so, and how they are scaled."""
 
-from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from littledragon.compiler.zoo import gemm, gemm_narrow
-from littledragon.compiler.zoo.block import Block, Case
 from littledragon.compiler.zoo.grids import gemm_encoders
 from littledragon.compiler.zoo.grids.gemm_layers import Layer, layers
-from littledragon.compiler.zoo.grids.gemm_listing import Listing, blocks_of, tokens
+from littledragon.compiler.zoo.grids.gemm_listing import Listing, Owner, tokens
 from littledragon.compiler.zoo.models.language import DECODERS, ENCODERS, MIXTURES, Decoder
 
 ROWS: Final = (128, 2048)
@@ -33,73 +31,55 @@ INT8_ENCODERS: Final = ("bert", "minilm", "vit", "deit", "roberta", "xlm-roberta
 """Encoders that FasterTransformer, CTranslate2 or ONNX Runtime run in int8."""
 
 
-def blocks(listing: Listing) -> Iterator[Block]:
-    """Format by format."""
+def list_all(listing: Listing) -> None:
+    """Decoders, then encoders."""
     for model in (*DECODERS, *MIXTURES):
-        dense = [layer for layer in layers(model) if layer.kind in ("qkv", "o", "gate_up", "up", "down")]
-        if model.key.startswith(FP8):
-            for scales in ("row", *["tensor"] * model.key.startswith(TENSOR)):
-                cases = _scaled(listing, dense, narrow=gemm_narrow.E4M3, dtype="bfloat16", scales=scales)
-                yield from blocks_of("fp8_matmul", model, f"{model.key}-{scales}", gemm_narrow.scaled, cases)
-        if model.key.startswith(BLOCKS):
-            cases = _blocks(listing, dense)
-            yield from blocks_of("fp8_block_matmul", model, model.key, gemm_narrow.block_scaled, cases)
-        if model.key.startswith(INT8):
-            yield from _int8(listing, model, dense)
-        if model.key.startswith(BITSANDBYTES):
-            yield from blocks_of("int8_matmul", model, model.key, gemm.int8_matmul, _accumulators(listing, dense))
+        for layer in layers(model):
+            if layer.kind in ("qkv", "o", "gate_up", "up", "down"):
+                for m in ROWS:
+                    _decoder(listing, model, layer, m)
     for encoder in ENCODERS:
         if encoder.key.startswith(INT8_ENCODERS):
             bias = not encoder.key.startswith(gemm_encoders.UNBIASED)
-            found = [
-                case
-                for name, words, n, k in gemm_encoders.layers(encoder)
-                for batch, length in gemm_encoders.sequences(encoder)
-                for case in listing.scaled(
-                    f"{name}-b{batch}-s{length}",
-                    f"{words}, int8, {batch} x {length} tokens",
-                    *(length, n, k),
-                    batch=batch,
-                    narrow="int8",
-                    bias=bias,
-                )
-            ]
-            yield from blocks_of("int8_dequantize", encoder, encoder.key, gemm_narrow.scaled, found)
+            for name, words, n, k in gemm_encoders.layers(encoder):
+                for batch, length in gemm_encoders.sequences(encoder):
+                    listing.scaled(
+                        *("int8_dequantize", Owner(encoder, encoder.key), f"{name}-b{batch}-s{length}"),
+                        f"{words} in int8, {gemm_encoders.inputs_of(batch, length)}",
+                        *(length, n, k),
+                        batch=batch,
+                        narrow="int8",
+                        bias=bias,
+                    )
 
 
-def _scaled(listing: Listing, dense: Sequence[Layer], **options: Any) -> Iterator[Case]:
-    for layer in dense:
-        for m in ROWS:
-            about = f"{layer.words}, {options['narrow']}, {tokens(m)}"
-            yield from listing.scaled(f"{layer.name}-m{m}", about, m, layer.n, layer.k, **options)
-
-
-def _int8(listing: Listing, model: Decoder, dense: Sequence[Layer]) -> Iterator[Block]:
-    """With the bias where the layer has one that does not wait for other shards."""
-    biased = {"all": ("qkv", "up"), "qkv": ("qkv",), "none": ()}[model.bias]
-    found = [
-        case
-        for layer in dense
-        for case in _scaled(listing, [layer], narrow="int8", dtype="float16", bias=layer.kind in biased)
-    ]
-    yield from blocks_of("int8_dequantize", model, model.key, gemm_narrow.scaled, found)
-
-
-def _blocks(listing: Listing, dense: Sequence[Layer]) -> Iterator[Case]:
-    for layer in dense:
-        for m in ROWS:
-            shape = {"m": m, "n": layer.n, "k": layer.k}
-            size = m * layer.k + layer.n * layer.k + 2 * m * layer.n
-            about = f"{layer.words}, float8 scaled by blocks, {tokens(m)}"
-            cell = ("blocks", m, layer.n, layer.k)
-            yield from listing.case(gemm_narrow.block_scaled, f"{layer.name}-m{m}", about, cell, size, shape)
-
-
-def _accumulators(listing: Listing, dense: Sequence[Layer]) -> Iterator[Case]:
-    for layer in dense:
-        for m in ROWS:
-            shape = {"m": m, "n": layer.n, "k": layer.k}
-            size = m * layer.k + layer.n * layer.k + 4 * m * layer.n
-            about = f"{layer.words}, int8 without outliers, {tokens(m)}"
-            cell = ("nk", m, layer.n, layer.k)
-            yield from listing.case(gemm.int8_matmul, f"{layer.name}-m{m}", about, cell, size, shape)
+def _decoder(listing: Listing, model: Decoder, layer: Layer, m: int) -> None:
+    """The formats in which one layer is published."""
+    owner, name, rows = Owner(model, model.key), f"{layer.name}-m{m}", tokens(m)
+    n, k = layer.n, layer.k
+    narrow: dict[str, Any] = {"narrow": gemm_narrow.E4M3, "dtype": "bfloat16"}
+    if model.key.startswith(FP8):
+        about = f"{layer.words} in float8, {rows}"
+        listing.scaled("fp8_matmul", owner, name, about, m, n, k, **narrow)
+    if model.key.startswith(TENSOR):
+        about = f"{layer.words} in float8 with one scale a matrix, {rows}"
+        listing.scaled("fp8_matmul", owner, f"{name}-tensor", about, m, n, k, **narrow, scales="tensor")
+    if model.key.startswith(BLOCKS):
+        size = m * k + n * k + 2 * m * n
+        listing.add(
+            *("fp8_block_matmul", owner, gemm_narrow.block_scaled, name),
+            f"{layer.words} in float8 scaled by blocks, {rows}",
+            *(("blocks", m, n, k), size, {"m": m, "n": n, "k": k}),
+        )
+    if model.key.startswith(INT8):
+        # Where shards are summed, the bias joins after the sum.
+        biased = {"all": ("qkv", "up"), "qkv": ("qkv",), "none": ()}[model.bias]
+        about = f"{layer.words} in int8, {rows}"
+        listing.scaled("int8_dequantize", owner, name, about, m, n, k, narrow="int8", bias=layer.kind in biased)
+    if model.key.startswith(BITSANDBYTES):
+        size = m * k + n * k + 4 * m * n
+        listing.add(
+            *("int8_matmul", owner, gemm.int8_matmul, name),
+            f"{layer.words} in int8 but for outliers, {rows}",
+            *(("nk", m, n, k), size, {"m": m, "n": n, "k": k}),
+        )

@@ -11,6 +11,10 @@ from littledragon.compiler.zoo.models.language import Mixture
 
 FP8 = "float8_e4m3fn"
 FP8_MODELS = (
+    "mixtral-8x7b",
+    "mixtral-8x22b",
+    "phi-3.5-moe",
+    "dbrx",
     "deepseek-v3",
     "kimi-k2",
     "glm-4.5",

@@ -1,6 +1,6 @@
 """Products of the published mixtures' experts, of the part that one device holds."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -21,6 +21,8 @@ SMALL = (
     "qwen3-30b-a3b",
 )
 """Small enough that people run them in float32 on CPUs."""
+FP8_BLOCKS = ("deepseek-v3", "kimi-k2", "qwen3-30b-a3b", "qwen3-235b-a22b", "qwen3-next-80b-a3b", "ernie-4.5-300b-a47b")
+"""Published in fp8 with a scale for each square of 128 by 128 weights."""
 TRAINED_SHARES = (128, 512)
 """Rows of an expert in a training step."""
 TILES = ((8, 16), (512, 64), (8192, 128))
@@ -80,42 +82,35 @@ def _both(model: Mixture, shard: Shard) -> Iterator[tuple[str, str, int, int]]:
     yield "down", "down projection", model.hidden, shard.inner
 
 
-def _quantized(
-    model: Mixture,
-    *,
-    dtype: str,
-    words: str,
-    rows: tuple[int, ...],
-    only: Callable[[Mixture], bool],
-    how: dict[str, Any],
-) -> Iterator[Case]:
-    """Products of quantised weights of one type."""
-    for shard, count, name, about in _equal(model, dtype, rows) if only(model) else ():
+def _quantized(model: Mixture, weight: str, words: str, rows: tuple[int, ...], **how: Any) -> Iterator[Case]:
+    """Products with quantised weights of one type."""
+    unit = how.get("group", 8)
+    for shard, count, name, about in _equal(model, weight, rows):
         for part, which, n, k in _both(model, shard):
-            if _fits(shard.experts, count, n, k, dtype) and k % how.get("group", 1) == 0 and k % 8 == 0:
-                yield case(
-                    f"{part}-{name}", f"{words} {which} of {about}", experts=shard.experts, rows=count, n=n, k=k, **how
-                )
+            if k % unit == 0 and _fits(shard.experts, count, n, k, weight):
+                shape = {"experts": shard.experts, "rows": count, "n": n, "k": k}
+                yield case(f"{part}-{name}", f"{which} of {about}, {words}", **shape, **how)
 
 
 def _w8a8(model: Mixture) -> Iterator[Case]:
-    for dtype, words in (("int8", "int8"), (FP8, "fp8")):
-        if (
-            dtype == "int8"
-            or model.key in FP8_MODELS
-            or model.key.startswith(("mixtral", "phi", "dbrx", "grok", "jamba"))
-        ):
-            how = {"dtype": dtype}
-            rows = SHARES[1::2] if dtype == "int8" else SHARES
-            yield from _quantized(model, dtype=dtype, words=words, rows=rows, only=lambda m: m.gated, how=how)
+    if model.gated:
+        yield from _quantized(model, "int8", "int8", SHARES[1::2], dtype="int8")
+    if model.key in FP8_MODELS:
+        yield from _quantized(model, FP8, "fp8", SHARES, dtype=FP8)
+
+
+def _fp8_blocks(model: Mixture) -> Iterator[Case]:
+    for one in _quantized(model, FP8, "fp8 with scales by block", SHARES, group=128) if model.key in FP8_BLOCKS else ():
+        experts, rows, n, k = (one.shape[axis] for axis in ("experts", "rows", "n", "k"))
+        if worth(0, 4.2 * experts * rows * n * k):
+            yield one
 
 
 def _w4a16(model: Mixture) -> Iterator[Case]:
-    fp4 = model.key.startswith("gpt-oss")
-    how = {"group": 32 if fp4 else 128, "dtype": "bfloat16" if fp4 else "float16", "kind": "fp4" if fp4 else "int4"}
-    yield from _quantized(
-        model, dtype="int4", words="4-bit", rows=(8, 128) if not fp4 else SHARES, only=lambda m: m.gated, how=how
-    )
+    if model.key.startswith("gpt-oss"):
+        yield from _quantized(model, "int4", "4-bit floats", SHARES, group=32, dtype="bfloat16", kind="fp4")
+    elif model.gated:
+        yield from _quantized(model, "int4", "4-bit integers", (8, 128), group=128, dtype="float16", kind="int4")
 
 
 def _rows(model: Mixture) -> Iterator[Case]:
@@ -137,20 +132,26 @@ def _rows(model: Mixture) -> Iterator[Case]:
                     )
 
 
-def _tiles(model: Mixture) -> Iterator[Case]:
-    """Rows in tiles of one expert, of which this device has its even part; the first product fetches them itself."""
+def _tiles(model: Mixture, dtype: str = "bfloat16") -> Iterator[Case]:
+    """Rows in tiles of one expert each; of all experts' rows this device has its even part. In half precision the
+    first product fetches its rows itself."""
     for shard in list(shards(model, "bfloat16", 60e6))[:3]:
         for tokens, tile in TILES:
             slots = max(1, tokens * model.top * shard.experts // model.experts)
             tiles = slots // tile + min(shard.experts, slots)
             for part, which, n, k in _both(model, shard):
-                fetched = part == "up"
-                size = shard.experts * n * k * 2 + tiles * tile * n * 2 + (tokens if fetched else tiles * tile) * k * 2
-                if worth(size, 2.2 * tiles * tile * n * k):
+                fetched = dtype == "bfloat16" and part == "up"
+                moved = (tokens if fetched else tiles * tile) * k * BYTES[dtype] + tiles * tile * n * 2
+                if worth(shard.experts * n * k * BYTES[dtype] + moved, 2.2 * tiles * tile * n * k):
                     words = f"{which} of {shard.about} on {tiles} tiles of {tile} rows, {tokens_of(tokens)}"
-                    shape = {"tiles": tiles, "tile": tile, "experts": shard.experts, "n": n, "k": k}
-                    source = tokens if fetched else 0
-                    yield case(f"{part}-{shard.name}-m{tokens}", words, **shape, tokens=source, dtype="bfloat16")
+                    shape = {"tiles": tiles, "tile": tile, "experts": shard.experts, "n": n, "k": k, "dtype": dtype}
+                    yield case(
+                        f"{part}-{shard.name}-m{tokens}", words, **shape, **({"tokens": tokens} if fetched else {})
+                    )
+
+
+def _tiles_w8a8(model: Mixture) -> Iterator[Case]:
+    return _tiles(model, FP8) if model.key in FP8_MODELS else iter(())
 
 
 def _grad(model: Mixture, *, of: str) -> Iterator[Case]:
@@ -176,21 +177,11 @@ OPERATORS = (
     ("expert_up", moe_products.expert_up, _up),
     ("expert_down", moe_products.expert_down, _down),
     ("expert_w8a8", moe_products.expert_w8a8, _w8a8),
-    (
-        "expert_fp8_blocks",
-        moe_products.expert_fp8_blocks,
-        partial(
-            _quantized,
-            dtype=FP8,
-            words="fp8 by blocks,",
-            rows=SHARES,
-            only=lambda m: m.key in FP8_MODELS and not m.key.startswith("llama"),
-            how={"group": 128},
-        ),
-    ),
+    ("expert_fp8_blocks", moe_products.expert_fp8_blocks, _fp8_blocks),
     ("expert_w4a16", moe_products.expert_w4a16, _w4a16),
     ("grouped_gemm", moe.grouped_gemm, _rows),
     ("tile_gemm", moe.tile_gemm, _tiles),
+    ("tile_w8a8", moe_products.tile_w8a8, _tiles_w8a8),
     ("expert_mlp", moe.expert_mlp, _mlp),
     ("expert_weight_grad", moe_training.expert_weight_grad, partial(_grad, of="weights")),
     ("expert_input_grad", moe_training.expert_input_grad, partial(_grad, of="inputs")),

@@ -50,7 +50,7 @@ class Sparse(NamedTuple):
 def blocks() -> Iterator[Block]:
     """Operator by operator."""
     every = [heads for model in MODELS for heads in _shards(model)]
-    heads = apart(every, lambda h: (h.heads, h.group, h.dim), 2)
+    heads = apart(every, lambda h: (h.heads, h.group, h.dim))
     latent = [
         Heads(model, model.key, tp, 1, model.heads // tp, model.rank + model.rope)
         for model in LATENTS

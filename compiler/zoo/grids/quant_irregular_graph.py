@@ -1,4 +1,4 @@
-"""Graph networks, point clouds and sparse volumes: published configurations, and the lists that they read by."""
+"""Graph networks: published configurations, and the lists of neighbours that they read by."""
 
 from collections.abc import Iterator
 from itertools import product
@@ -58,14 +58,22 @@ WHOLE: Final = (
     Whole(Model("GIN, molhiv", _OGB, _MIT), "molhiv", (816, 6528, 52224), 4, (300,)),
     Whole(Model("GIN, ogbg-ppa", _OGB, _MIT), "ogbg-ppa", (7782, 31128), 19, (300,)),
     Whole(Model("GIN, ogbg-code2", _OGB, _MIT), "code2", (16016, 64064), 3, (300,)),
-    Whole(Model("GatedGCN, ZINC", "graphdeeplearning/benchmarking-gnns", _MIT), "zinc", (736, 2944, 11776), 4, (70, 145)),
+    Whole(
+        Model("GatedGCN, ZINC", "graphdeeplearning/benchmarking-gnns", _MIT), "zinc", (736, 2944, 11776), 4, (70, 145)
+    ),
     Whole(Model("GraphGPS, PCQM4Mv2", "rampasek/GraphGPS", _MIT), "pcqm4mv2", (3840, 15360), 4, (256, 384)),
     Whole(Model("SchNet, QM9", _PYG, _MIT), "schnet", (576, 4608), 17, (128,)),
     Whole(Model("SchNet, OC20", "facebookresearch/fairchem", _MIT), "schnet-oc20", (1600, 12800), 50, (1024,)),
     Whole(Model("CGCNN, Materials Project", "txie-93/cgcnn", _MIT), "cgcnn", (7680, 30720), 12, (64,)),
     Whole(Model("ALIGNN", "usnistgov/alignn", "NIST License"), "alignn", (1920, 7680), 12, (256,)),
     Whole(Model("M3GNet", "materialsvirtuallab/matgl", _BSD), "m3gnet", (1024, 8192), 40, (64,)),
-    Whole(Model("MeshGraphNets, cylinder", "google-deepmind/deepmind-research", _APACHE), "meshgraphnets", (1885, 15080), 6, (128,)),
+    Whole(
+        Model("MeshGraphNets, cylinder", "google-deepmind/deepmind-research", _APACHE),
+        "meshgraphnets",
+        (1885, 15080),
+        6,
+        (128,),
+    ),
     Whole(Model("GNS, water", "google-deepmind/deepmind-research", _APACHE), "gns", (2000, 14000), 20, (128,)),
     Whole(Model("GraphCast mesh", "google-deepmind/graphcast", _APACHE), "graphcast", (10242, 40962), 8, (512,)),
     Whole(Model("ProteinMPNN", "dauparas/ProteinMPNN", _MIT), "proteinmpnn", (256, 1024, 8192), 48, (128,)),
@@ -76,117 +84,17 @@ WHOLE: Final = (
     Whole(Model("GAT, ogbn-products", _DGL, _APACHE), "gat-products", (10240, 40960), 10, (120,), 4),
     Whole(Model("R-GAT, IGB", "mlcommons/training", _APACHE), "rgat-igb", (1024, 16384, 65536), 15, (128,), 4),
     Whole(Model("GATv2, molecules", _PYG, _MIT), "gatv2", (816, 6528), 4, (64,), 4),
-    Whole(Model("Graph transformer, ZINC", "graphdeeplearning/graphtransformer", _MIT), "san-zinc", (2944, 11776), 4, (10,), 8),
+    Whole(
+        Model("Graph transformer, ZINC", "graphdeeplearning/graphtransformer", _MIT),
+        "san-zinc",
+        (2944, 11776),
+        4,
+        (10,),
+        8,
+    ),
     Whole(Model("UniMP, ogbn-arxiv", "PaddlePaddle/PGL", _APACHE), "unimp", (169343,), 14, (128,), 2),
     Whole(Model("HGT, ogbn-mag", "acbull/pyHGT", _MIT), "hgt", (8192, 65536), 20, (64,), 8),
-)  # fmt: skip
-
-
-class Points(NamedTuple):
-    """Layers of a point-cloud network: (centres, neighbours, points that they are among, channels) of each."""
-
-    model: Model
-    key: str
-    layers: tuple[tuple[int, int, int, int], ...]
-    relative: bool
-    batches: tuple[int, ...]
-
-
-POINTS: Final = (
-    Points(
-        Model("PointNet++ SSG", "charlesq34/pointnet2", _MIT),
-        *("pointnet2-ssg", ((512, 32, 1024, 128), (128, 64, 512, 256)), False, (1, 8, 32)),
-    ),
-    Points(
-        Model("PointNet++ MSG", "charlesq34/pointnet2", _MIT),
-        *("pointnet2-msg", ((512, 16, 1024, 64), (512, 128, 1024, 128), (128, 128, 512, 256)), False, (1, 8, 32)),
-    ),
-    Points(
-        Model("DGCNN, ModelNet40", "WangYueFt/dgcnn", _MIT),
-        *("dgcnn", ((1024, 20, 1024, 64), (1024, 20, 1024, 128), (1024, 20, 1024, 256)), True, (1, 8, 32)),
-    ),
-    Points(
-        Model("DGCNN, part segmentation", "WangYueFt/dgcnn", _MIT),
-        *("dgcnn-parts", ((2048, 40, 2048, 64), (2048, 40, 2048, 192)), True, (1, 16)),
-    ),
-    Points(
-        Model("RandLA-Net", "QingyongHu/RandLA-Net", "CC-BY-NC-SA-4.0"),
-        *("randla-net", ((45056, 16, 45056, 16), (11264, 16, 11264, 64), (2816, 16, 2816, 128)), False, (1, 6)),
-    ),
-    Points(
-        Model("Point Transformer", "POSTECH-CVLab/point-transformer", _MIT),
-        *("point-transformer", ((40000, 8, 40000, 32), (10000, 16, 40000, 64), (2500, 16, 10000, 128)), True, (1, 4)),
-    ),
-    Points(
-        Model("PointNeXt-XL, S3DIS", "guochengqian/PointNeXt", _MIT),
-        *("pointnext", ((6000, 32, 24000, 128), (1500, 32, 6000, 256), (375, 32, 1500, 512)), True, (1, 8)),
-    ),
-    Points(
-        Model("VoteNet", "facebookresearch/votenet", _MIT),
-        *("votenet", ((2048, 64, 20000, 128), (1024, 32, 2048, 256), (256, 16, 512, 256)), False, (1, 8)),
-    ),
-    Points(
-        Model("KPConv", "HuguesTHOMAS/KPConv-PyTorch", _MIT),
-        *("kpconv", ((20000, 26, 20000, 64), (6000, 31, 20000, 128), (1800, 38, 6000, 256)), False, (1,)),
-    ),
 )
-
-
-class Voxels(NamedTuple):
-    """Layers of a sparse convolution network: (voxels, taps, channels, filters) of each."""
-
-    model: Model
-    key: str
-    layers: tuple[tuple[int, int, int, int], ...]
-
-
-_NUSCENES: Final = (
-    (75000, 27, 5, 16),
-    (60000, 27, 16, 16),
-    (55000, 27, 32, 32),
-    (33000, 27, 64, 64),
-    (15000, 27, 128, 128),
-)
-VOXELS: Final = (
-    Voxels(
-        Model("MinkUNet-42, SemanticKITTI", "mit-han-lab/torchsparse", _MIT),
-        "minkunet-kitti",
-        (
-            *((80000, 27, 4, 32), (80000, 27, 32, 32), (42000, 27, 64, 64), (20000, 27, 128, 128), (9000, 27, 256, 256)),
-            *((20000, 27, 384, 256), (42000, 27, 192, 128), (80000, 27, 128, 96), (80000, 27, 96, 96)),
-            *((42000, 8, 32, 32), (20000, 8, 64, 64), (9000, 8, 128, 128), (4000, 8, 256, 256)),
-        ),
-    ),
-    Voxels(
-        Model("MinkUNet-18, ScanNet", "NVIDIA/MinkowskiEngine", _MIT),
-        "minkunet-scannet",
-        (
-            *((150000, 125, 3, 32), (150000, 27, 32, 32), (40000, 27, 64, 64), (10000, 27, 128, 128)),
-            *((2500, 27, 256, 256), (10000, 27, 192, 128), (40000, 27, 128, 96), (150000, 27, 96, 96)),
-        ),
-    ),
-    Voxels(Model("CenterPoint, nuScenes", "tianweiy/CenterPoint", _MIT), "centerpoint", _NUSCENES),
-    Voxels(
-        Model("SECOND, KITTI", "open-mmlab/OpenPCDet", _APACHE),
-        *("second", ((16000, 27, 4, 16), (16000, 27, 16, 16), (18000, 27, 32, 32), (9000, 27, 64, 64), (4500, 3, 64, 128))),
-    ),
-    Voxels(
-        Model("VoxelNeXt", "dvlab-research/VoxelNeXt", _APACHE),
-        *("voxelnext", ((110000, 27, 16, 16), (70000, 27, 32, 32), (25000, 27, 64, 64), (6000, 27, 128, 128), (2200, 27, 256, 256))),
-    ),
-    Voxels(
-        Model("Cylinder3D", "xinge008/Cylinder3D", _APACHE),
-        *("cylinder3d", ((50000, 9, 16, 32), (50000, 9, 32, 32), (30000, 9, 64, 64), (16000, 9, 128, 128), (7000, 9, 256, 256))),
-    ),
-    Voxels(
-        Model("PointGroup, ScanNet", "dvlab-research/PointGroup", _APACHE),
-        *("pointgroup", ((120000, 27, 16, 16), (30000, 27, 32, 32), (8000, 27, 48, 48), (2000, 27, 64, 64), (500, 27, 112, 112))),
-    ),
-    Voxels(
-        Model("OctFormer", "octree-nn/octformer", _MIT),
-        *("octformer", ((100000, 27, 96, 96), (25000, 27, 192, 192), (6000, 27, 384, 384), (1500, 27, 768, 768))),
-    ),
-)  # fmt: skip
 
 
 class Ragged(NamedTuple):
@@ -203,15 +111,33 @@ class Ragged(NamedTuple):
 RAGGED: Final = (
     Ragged(Model("GIN, molhiv", _OGB, _MIT), "molhiv", (32, 256, 2048), 222, 26, (300,)),
     Ragged(Model("GIN, ogbg-ppa", _OGB, _MIT), "ogbg-ppa", (32, 128), 300, 243, (300,)),
-    Ragged(Model("GatedGCN, ZINC", "graphdeeplearning/benchmarking-gnns", _MIT), "zinc", (128, 1024), 38, 23, (70, 145)),
+    Ragged(
+        Model("GatedGCN, ZINC", "graphdeeplearning/benchmarking-gnns", _MIT), "zinc", (128, 1024), 38, 23, (70, 145)
+    ),
     Ragged(Model("SchNet, QM9", _PYG, _MIT), "qm9", (32, 256, 2048), 29, 18, (128,)),
-    Ragged(Model("MiniLM-L6, packed", "sentence-transformers/all-MiniLM-L6-v2", _APACHE), "minilm", (32, 256), 256, 80, (384,)),
+    Ragged(
+        Model("MiniLM-L6, packed", "sentence-transformers/all-MiniLM-L6-v2", _APACHE),
+        "minilm",
+        (32, 256),
+        256,
+        80,
+        (384,),
+    ),
     Ragged(Model("BGE-base, packed", "BAAI/bge-base-en-v1.5", _MIT), "bge-base", (16, 128), 512, 160, (768,)),
     Ragged(Model("BGE-M3, packed", "BAAI/bge-m3", _MIT), "bge-m3", (4, 32), 8192, 1500, (1024,)),
-    Ragged(Model("E5-Mistral, packed", "intfloat/e5-mistral-7b-instruct", _MIT), "e5-mistral", (4, 32), 4096, 512, (4096,)),
-    Ragged(Model("HSTU histories", "facebookresearch/generative-recommenders", _APACHE), "hstu", (128, 1024), 211, 100, (50, 256)),
+    Ragged(
+        Model("E5-Mistral, packed", "intfloat/e5-mistral-7b-instruct", _MIT), "e5-mistral", (4, 32), 4096, 512, (4096,)
+    ),
+    Ragged(
+        Model("HSTU histories", "facebookresearch/generative-recommenders", _APACHE),
+        "hstu",
+        (128, 1024),
+        211,
+        100,
+        (50, 256),
+    ),
     Ragged(Model("DLRM, jagged tables", "pytorch/torchrec", _BSD), "torchrec", (512, 4096, 32768), 100, 20, (64, 128)),
-)  # fmt: skip
+)
 
 
 def blocks() -> Iterator[Block]:
@@ -224,7 +150,6 @@ def blocks() -> Iterator[Block]:
     yield from listed("attention_sum", graph.attention_sum, _attended())
     yield from listed("edge_scores", graph.edge_scores, _edges())
     yield from listed("message_sum", graph.message_sum, _messages())
-    yield from listed("sparse_conv", graph.sparse_conv, _volumes())
     yield from listed("ragged_mean", graph.ragged_mean, _segments())
 
 
@@ -258,7 +183,7 @@ def _means() -> Iterator[Entry]:
             hop.one.model,
             hop.one.key,
             f"{hop.name}-{'padded' if counted else 'full'}-{dtype}",
-            f"mean of {'up to ' if counted else ''}{hop.width} neighbours of {hop.nodes} nodes, {hop.inner} wide, {dtype}",
+            f"mean of {'up to ' if counted else ''}{hop.width} neighbours of {hop.nodes} nodes, {hop.inner} wide",
             (hop.sources + hop.nodes) * hop.inner * WIDTH[dtype] + hop.nodes * hop.width * 4,
             hop.nodes * hop.width * hop.inner,
             {
@@ -282,23 +207,7 @@ def _products() -> Iterator[Entry]:
 
 
 def _largest() -> Iterator[Entry]:
-    for one in POINTS:
-        for (centres, width, points, channels), batch, dtype in product(
-            one.layers, one.batches, ("float32", "float16")
-        ):
-            yield Entry(
-                one.model,
-                one.key,
-                f"p{centres}-c{channels}-b{batch}-n{width}-{dtype}",
-                f"largest of {width} neighbours of {batch} x {centres} points, {channels} channels, {dtype}",
-                batch * (points + 2 * centres) * channels * WIDTH[dtype] + batch * centres * width * 4,
-                batch * centres * width * channels * 2,
-                {
-                    **{"nodes": batch * centres, "width": width, "sources": batch * points, "dim": channels},
-                    **{"relative": one.relative, "dtype": dtype},
-                },
-            )
-    # GraphSAGE's pooling aggregator.
+    """GraphSAGE's pooling aggregator."""
     for hop in _hops():
         yield Entry(
             hop.one.model,
@@ -400,22 +309,6 @@ def _messages() -> Iterator[Entry]:
                 nodes * dim * (8 + one.width * 4),
                 nodes * one.width * dim * 4,
                 {"nodes": nodes, "width": one.width, "sources": nodes, "dim": dim, "form": _FORMS[one.key]},
-            )
-
-
-def _volumes() -> Iterator[Entry]:
-    for one in VOXELS:
-        # Frames of one sensor, and two of a training batch.
-        for (voxels, taps, channels, filters), frames, dtype in product(one.layers, (1, 4), ("float16", "float32")):
-            points = voxels * frames
-            yield Entry(
-                one.model,
-                one.key,
-                f"v{voxels}-b{frames}-q{taps}-c{channels}-f{filters}-{dtype}",
-                f"{taps} taps, {channels} to {filters} channels, {points} voxels, {dtype}",
-                points * (taps * 4 + (channels + filters) * WIDTH[dtype]),
-                points * taps * channels * filters * 2,
-                {"points": points, "taps": taps, "channels": channels, "filters": filters, "dtype": dtype},
             )
 
 

@@ -1,6 +1,5 @@
 """How this family lists its cases: one by one, near twins left out, one block for each part of an operator."""
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -11,7 +10,7 @@ T = TypeVar("T")
 MOST_BYTES: Final = 256 << 20
 MOST_FLOPS: Final = 300e9
 APART: Final = 1.5
-"""Shapes of one operator whose numbers all lie within about this factor of each other are near twins."""
+"""Shapes of one operator whose numbers all lie within this factor of each other are near twins."""
 
 WIDTH: Final = {"uint8": 1, "int8": 1, "float8_e4m3fn": 1, "float16": 2, "bfloat16": 2, "float32": 4}
 """Bytes of an element."""
@@ -32,11 +31,22 @@ class Entry(NamedTuple):
 
 
 def apart(found: Iterable[T], numbers: Callable[[T], tuple[int, ...]], factor: float = APART) -> list[T]:
-    """What is found, without near twins: of those whose numbers fall on the same rungs, the first stands for all."""
-    step, first = math.log(factor), dict[tuple[int, ...], T]()
+    """What is found, without near twins: one whose numbers all lie within a factor of an earlier one's is left out."""
+    kept: list[T] = []
+    seen: set[tuple[int, ...]] = set()
+    bounds: list[list[tuple[float, float]]] = []
     for one in found:
-        first.setdefault(tuple(round(math.log(number) / step) for number in numbers(one)), one)
-    return list(first.values())
+        place = numbers(one)
+        if place in seen:
+            continue
+        seen.add(place)
+        for other in bounds:
+            if all(low < number < high for number, (low, high) in zip(place, other, strict=True)):
+                break
+        else:
+            kept.append(one)
+            bounds.append([(number / factor, number * factor) for number in place])
+    return kept
 
 
 def listed(operator: str, build: Callable[..., Program], entries: Iterable[Entry]) -> Iterator[Block]:

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 from littledragon.compiler.zoo import quant_irregular_lookup as lookup
 from littledragon.compiler.zoo.block import Block, Model
 from littledragon.compiler.zoo.grids.quant_irregular_listing import WIDTH, Entry, apart, listed
-from littledragon.compiler.zoo.models.language import DECODERS, ENCODERS, MIXTURES, Decoder
+from littledragon.compiler.zoo.models.language import DECODERS, ENCODERS, MIXTURES, Decoder, Encoder
 
 HALF: Final = ("float16", "bfloat16")
 EVERY: Final = ("float16", "bfloat16", "float32")
@@ -51,7 +51,9 @@ def _layer_norms() -> Iterator[Entry]:
 
 def _rms_norms() -> Iterator[Entry]:
     for model, tokens, dtype in product(
-        apart((m for m in DECODERS if m.norm == "rms"), lambda m: (m.hidden, m.vocab)), (16, 128, 1024, 4096), HALF
+        apart((m for m in DECODERS if m.norm == "rms" and m.vocab * m.hidden < 120 << 20), lambda m: (m.hidden,)),
+        (16, 128, 1024, 4096),
+        HALF,
     ):
         yield Entry(
             model,
@@ -148,8 +150,11 @@ def _characters() -> Iterator[Entry]:
 
 
 def _labels() -> Iterator[Entry]:
-    found = apart((m for m in (*DECODERS, *MIXTURES, *ENCODERS) if m.vocab), lambda m: (m.vocab,))
+    speakers: tuple[Decoder | Encoder, ...] = (*DECODERS, *MIXTURES, *ENCODERS)
+    found = apart((m for m in speakers if m.vocab), lambda m: (m.vocab,))
     for model, tokens, dtype in product(found, (4, 16, 64, 256, 1024, 4096), EVERY):
+        if tokens * model.vocab < 4096:
+            continue
         yield Entry(
             model,
             model.key,
@@ -198,12 +203,32 @@ BIASES: Final = (
     _bias("WavLM-base", "microsoft/wavlm-base", "MIT", "wavlm-base", (12,), (249, 749), 320, (1, 4)),
     _bias("WavLM-large", "microsoft/wavlm-large", "MIT", "wavlm-large", (16,), (249, 749), 320, (1, 4)),
     _bias("BEiT-base", "microsoft/beit-base-patch16-224", "Apache-2.0", "beit-base", (12,), (197, 577), 732, (1, 8)),
-    _bias("BEiT-large", "microsoft/beit-large-patch16-224", "Apache-2.0", "beit-large", (16,), (197, 577), 732, (4, 16)),
+    _bias(
+        "BEiT-large", "microsoft/beit-large-patch16-224", "Apache-2.0", "beit-large", (16,), (197, 577), 732, (4, 16)
+    ),
     _bias("Swin-T", "microsoft/swin-tiny-patch4-window7-224", "Apache-2.0", "swin-t", (3, 6, 12, 24), *_WINDOWS_OF_7),
     _bias("Swin-B", "microsoft/swin-base-patch4-window7-224", "Apache-2.0", "swin-b", (4, 8, 16, 32), *_WINDOWS_OF_7),
-    _bias("Swin-L-384", "microsoft/swin-large-patch4-window12-384", "Apache-2.0", "swin-l-384", (6, 12, 24, 48), (144,), 529, (16, 64)),
-    _bias("SwinV2-T", "microsoft/swinv2-tiny-patch4-window8-256", "Apache-2.0", "swinv2-t", (3, 6, 12, 24), (64,), 225, (16, 256)),
-)  # fmt: skip
+    _bias(
+        "Swin-L-384",
+        "microsoft/swin-large-patch4-window12-384",
+        "Apache-2.0",
+        "swin-l-384",
+        (6, 12, 24, 48),
+        (144,),
+        529,
+        (16, 64),
+    ),
+    _bias(
+        "SwinV2-T",
+        "microsoft/swinv2-tiny-patch4-window8-256",
+        "Apache-2.0",
+        "swinv2-t",
+        (3, 6, 12, 24),
+        (64,),
+        225,
+        (16, 256),
+    ),
+)
 
 
 def _biases() -> Iterator[Entry]:
@@ -214,7 +239,7 @@ def _biases() -> Iterator[Entry]:
                 one.key,
                 f"h{heads}-b{batch}-s{tokens}-{dtype}",
                 f"{batch} of {heads} heads on {tokens} tokens, {one.buckets} buckets of distances",
-                batch * heads * tokens**2 * 2 * WIDTH[dtype],
+                batch * heads * tokens**2 * 2 * WIDTH[dtype] + tokens**2 * 4 + one.buckets * heads * 4,
                 batch * heads * tokens**2 * 6,
                 {
                     **{"batch": batch, "heads": heads, "queries": tokens, "tokens": tokens},

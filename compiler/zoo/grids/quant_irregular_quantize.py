@@ -12,7 +12,8 @@ from littledragon.compiler.zoo.models.language import DECODERS, MIXTURES, Decode
 TOKENS: Final = (16, 64, 256, 1024, 4096)
 """Decoding batches, and chunks of a prompt or a training batch."""
 FLOAT8: Final = "float8_e4m3fn"
-MODELS: Final = (*DECODERS, *MIXTURES)
+MODELS: Final = sorted((*DECODERS, *MIXTURES), key=lambda model: model.norm != "rms")
+"""Those with RMS normalisation first: it is followed by a quantisation of its own."""
 
 
 class Width(NamedTuple):
@@ -36,10 +37,12 @@ class Weight(NamedTuple):
 
 def blocks() -> Iterator[Block]:
     """Operator by operator."""
-    widths = apart((width for model in MODELS for width in _widths(model)), lambda width: (width.width,))
+    hidden = (Width(model, "hidden", "hidden states", model.hidden) for model in MODELS)
+    inner = (width for model in MODELS for width in _inner_widths(model))
+    widths = apart((*hidden, *inner), lambda width: (width.width,))
     weights = apart((weight for model in MODELS for weight in _weights(model)), lambda w: (w.rows, w.columns))
     yield from listed("quantize_rows", quantize.quantize_rows, _rows(widths))
-    yield from listed("norm_quantize", quantize.norm_quantize, _norms())
+    yield from listed("norm_quantize", quantize.norm_quantize, _norms(widths))
     yield from listed("quantize_groups", quantize.quantize_groups, _groups(widths))
     yield from listed("silu_mul_quantize_groups", quantize.silu_mul_quantize_groups, _gates(widths))
     yield from listed("quantize_tiles", quantize.quantize_tiles, _tiles(weights))
@@ -53,11 +56,10 @@ def _inner(model: Decoder) -> int:
     return model.inner or (model.expert_inner if isinstance(model, Mixture) else 0)
 
 
-def _widths(model: Decoder) -> Iterator[Width]:
-    yield Width(model, "hidden", "hidden states", model.hidden)
+def _inner_widths(model: Decoder) -> Iterator[Width]:
     for tp in (1, 2, 4, 8):
         shard = f", 1 of {tp} tensor-parallel shards" if tp > 1 else ""
-        if _inner(model) % (tp * 128) == 0:
+        if _inner(model) and _inner(model) % (tp * 128) == 0:
             yield Width(model, f"inner-tp{tp}", f"inner states{shard}", _inner(model) // tp)
 
 
@@ -86,19 +88,20 @@ def _rows(widths: Iterable[Width]) -> Iterator[Entry]:
             )
 
 
-def _norms() -> Iterator[Entry]:
-    normed = apart((model for model in MODELS if model.norm == "rms"), lambda model: (model.hidden,))
-    for model, rows, (to, static) in product(normed, TOKENS, (("int8", False), (FLOAT8, True))):
-        how = "one calibrated scale" if static else "a scale a token"
-        yield Entry(
-            model,
-            model.key,
-            f"m{rows}-{SHORT.get(to, to)}",
-            f"hidden states of {rows} tokens, normalised, to {to} by {how}",
-            rows * model.hidden * 3,
-            rows * model.hidden * 12,
-            {"rows": rows, "hidden": model.hidden, "source": "bfloat16", "to": to, "static": static},
-        )
+def _norms(widths: Iterable[Width]) -> Iterator[Entry]:
+    kinds = (("int8", False), (FLOAT8, True))
+    for (model, name, words, width), rows, (to, static) in product(widths, TOKENS, kinds):
+        if name == "hidden" and model.norm == "rms":
+            how = "one calibrated scale" if static else "a scale a token"
+            yield Entry(
+                model,
+                model.key,
+                f"m{rows}-{SHORT.get(to, to)}",
+                f"{words} of {rows} tokens, normalised, to {to} by {how}",
+                rows * width * 3,
+                rows * width * 12,
+                {"rows": rows, "hidden": width, "source": "bfloat16", "to": to, "static": static},
+            )
 
 
 def _groups(widths: Iterable[Width]) -> Iterator[Entry]:
