@@ -46,7 +46,11 @@ def extract(path: str, target: dict[str, Any]) -> list[Row]:
     for function, found in tasks.items():
         rows += lowering.task_rows(source, Case(function, f"a part of {file.name}", {}), found, target)
     # What a task is follows from the task: a model is of no family.
-    return [row | {"family": family(row), "operator": (row["task"] or "model").removeprefix("fused_")} for row in rows]
+    return [row | {"family": family(row), "operator": _operator(row["task"])} for row in rows]
+
+
+def _operator(task: str | None) -> str:
+    return "model" if task is None else re.sub(r"_\d+$", "", task.removeprefix("fused_"))
 
 
 def family(row: Row) -> Family:

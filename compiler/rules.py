@@ -7,8 +7,9 @@ TVM's own list changes, a text would mean something else, and the version must g
 
 TVM's sets are `llvm`, `cuda` and `cuda-tensorcore`. `cuda-local` is ours, for what TVM's tiling through shared memory
 fails on, or all but fails on: a reduction of which an operand is read at loaded indices (grouped products, embedding
-bags, paged caches), reductions that wait for one another (variance), tilings of which too few are legal (many
-axes, long reductions in float32), large element-wise programs. Its post-processors are those of TVM's set for the target, so a text derives them as any other.
+bags, paged caches), reductions that wait for one another (variance), tilings of which too few are legal (many axes,
+long reductions in float32), large element-wise programs. Its post-processors are those of TVM's set for the target,
+so a text derives them as any other.
 """
 
 import contextlib

@@ -4,10 +4,12 @@ A workload is schedulable where a rule set of its target gives at least `LEAST` 
 """
 
 import math
+import random
 import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Final
 
 from littledragon.compiler.rules import LOCAL, rules_of
@@ -16,17 +18,19 @@ Json = Mapping[str, Any]
 
 LEAST: Final = 2
 """Candidates that make a workload schedulable."""
-LEAST_CHANCE: Final = 0.02
-"""Where fewer random tilings than this have a legal number of threads, TVM's tiling is not worth its search."""
 MOST_BOUND: Final = 256 * 1024
-"""Points of an element-wise block that TVM binds in ways to choose from; larger ones in one way."""
-LARGEST_TILE: Final = 64
-"""TVM's tiling cuts no innermost loop longer than this: a larger prime factor of an extent hardly fits anywhere."""
-LARGEST_WINDOW: Final = 64
-"""Elements of one operand that one output element reads around itself along the axes that it strides over."""
+"""Iterations of an element-wise block that TVM's rules bind in ways to choose from; more of them in one way."""
+LEAST_CHANCE: Final = 0.0125
+"""Where a random tiling is legal less often than this, TVM's tiling through shared memory is not searched."""
+TENSOR_CHANCE: Final = 0.15
+"""How often a random tiling for tensor cores is legal, about."""
+SAMPLES: Final = 1024
+"""Tilings by which it is judged how often one is legal."""
 
 _NAMES: Final = re.compile(r"[A-Za-z_]\w*")
-_SCALED: Final = re.compile(r"(\w+) \* (\d+)")
+_TERM: Final = re.compile(r"([A-Za-z_]\w*)(?: (\*|//) (\d+))?")
+_VECTORS: Final = (1, 2, 3, 4, 8, 16)
+"""Elements that TVM's rules load at once into shared memory, one of these for each operand; at most 16 bytes."""
 
 
 @dataclass(frozen=True)
@@ -51,11 +55,15 @@ def predict(features: Json, target: Mapping[str, Any]) -> Prediction:
     5. cuda, a reduction feeds one block alone (through element-wise blocks that are inlined), and that block is a
        reduction: `cuda-local`. TVM's cross-thread reduction puts the first into the loops of the second, which then
        are no chain that it could fuse.
-    6. cuda, random tilings of a tiled block are hardly ever legal: `cuda-local`. That is so where an extent has a
-       prime factor above 64; where a window of more than 64 elements of one operand goes with an output element;
-       and where, of tilings that give each prime factor of the spatial extents to one of five loops at random, less
-       than 2% have at most 8 virtual threads and 32 to 1,024 threads. Products that tensor cores take are exempt.
-    7. cuda, all else: TVM's set for the target.
+    6. cuda, no block reduces, and each block that is left once those that others read are inlined has more than
+       262,144 iterations: `cuda-local`. TVM's rules have one way to bind such a block.
+    7. cuda, random tilings of the tiled blocks are legal less often than 1.25%: `cuda-local`. For each block 1,024
+       tilings are drawn as TVM draws them, always the same ones: the exponent of each prime factor of an extent is
+       cut at random into five parts (three where the axis reduces), the innermost at most 64. One is legal with at
+       most 8 virtual threads, 32 to 1,024 threads, and operands whose tiles fit in shared memory (48 KiB); then the
+       share of vector lengths of at most 16 bytes counts, and the chances of several blocks multiply. For products
+       that tensor cores take the chance is set to 15%.
+    8. cuda, all else: TVM's set for the target.
 
     A block is tiled (TVM's NeedsMultiLevelTiling) where it reduces, writes one buffer, is bound to its loops as they
     are, and reads some buffer at indices that leave out a spatial iterator of more than one point.
@@ -81,10 +89,11 @@ def predict(features: Json, target: Mapping[str, Any]) -> Prediction:
     if any(read["indirect"] for block in tiled for read in block["reads"]) or _chained(blocks):
         return Prediction(LOCAL, None)
     dtypes = {buffer["name"]: buffer["dtype"] for buffer in features["buffers"]}
+    chance = 1.0
     for block in tiled:
-        if not (stock == "cuda-tensorcore" and _tensor_product(block, dtypes)) and _hardly_legal(block):
-            return Prediction(LOCAL, None)
-    return Prediction(stock, None)
+        wmma = stock == "cuda-tensorcore" and _tensor_product(block, dtypes)
+        chance *= TENSOR_CHANCE if wmma else _chance(block, dtypes, target)
+    return Prediction(stock if chance >= LEAST_CHANCE else LOCAL, None)
 
 
 def _points_left(blocks: Sequence[Json]) -> list[int]:
@@ -143,40 +152,83 @@ def _tensor_product(block: Json, dtypes: Mapping[str, str]) -> bool:
     return len(operands) == len(block["reads"]) == 2 and "mul" in block["operators"] and "add" in block["operators"]
 
 
-def _hardly_legal(block: Json) -> bool:
-    """Whether hardly a random tiling of a tiled block is legal for a GPU."""
-    bits = 0.0
-    for axis in block["iterators"]:
-        extent = axis["extent"]
-        for prime in (2, 3, 5, 7):
-            while extent % prime == 0:
-                extent //= prime
-        if extent > LARGEST_TILE:
-            return True
-        bits += math.log2(axis["extent"]) if axis["kind"] == "spatial" else 0.0
-    return (
-        max(map(_stride, block["reads"])) > LARGEST_WINDOW or _CHANCE[min(round(bits), len(_CHANCE) - 1)] < LEAST_CHANCE
-    )
+def _chance(block: Json, dtypes: Mapping[str, str], target: Mapping[str, Any]) -> float:
+    """How often a random tiling of a tiled block, as TVM draws it, is legal for a GPU."""
+    import numpy as np
+
+    virtual = threads = np.ones(SAMPLES)
+    sizes: dict[str, Any] = {}
+    for place, axis in enumerate(block["iterators"]):
+        tiles = _tiles(axis["extent"], 5 if axis["kind"] == "spatial" else 3, place)
+        sizes[axis["name"]] = tiles[1:].prod(axis=0)
+        if axis["kind"] == "spatial":
+            virtual, threads = virtual * tiles[1], threads * tiles[2]
+    held, vectors = np.zeros(SAMPLES), 1.0
+    for read in block["reads"]:
+        width = _width(dtypes[read["buffer"]])
+        held += width * math.prod((_span(index, sizes) for index in read["indices"]), start=np.ones(SAMPLES))
+        vectors *= sum(length * width <= 16 for length in _VECTORS) / len(_VECTORS)
+    legal = (virtual <= 8) & (threads >= 32) & (threads <= target["max_threads_per_block"])
+    return float((legal & (held <= target["max_shared_memory_per_block"])).mean()) * vectors
 
 
-def _stride(read: Json) -> int:
-    """Elements by which an output element's neighbours are apart in what is read: the product over dimensions."""
-    return math.prod(int(by) for index in read["indices"] if "+" in index for _, by in _SCALED.findall(index))
+def _span(index: str, sizes: Mapping[str, Any]) -> Any:
+    """Elements along one dimension that a tile reads at this index, where the iterators take these sizes."""
+    span: Any = 1
+    for name, sign, by in _TERM.findall(index):
+        if name in sizes:
+            steps = sizes[name] - 1
+            span = span + (steps * int(by) if sign == "*" else steps // int(by) if sign else steps)
+    return span
 
 
-def _chance(bits: int) -> float:
-    """Share of random tilings of 2^bits points, of which each factor of 2 goes to one of five loops, with at most 8
-    virtual threads and 32 to 1,024 threads."""
-    legal = sum(
-        math.comb(bits, virtual) * math.comb(bits - virtual, threads) * 3 ** max(0, bits - virtual - threads)
-        for virtual in range(4)
-        for threads in range(5, 11)
-        if virtual + threads <= bits
-    )
-    return float(legal / 5**bits)
+def _width(dtype: str) -> int:
+    """Bytes of an element, at least one."""
+    digits = re.search(r"\d+", dtype)
+    return max(1, int(digits.group()) // 8) if digits else 1
 
 
-_CHANCE: Final = tuple(map(_chance, range(64)))
+@cache
+def _tiles(extent: int, parts: int, place: int) -> Any:
+    """Tile factors of an extent, parts by samples, as TVM's SamplePerfectTile draws them; other ones for each place."""
+    import numpy as np
+
+    chance = random.Random(f"{extent}:{parts}:{place}")
+    primes = _primes(extent)
+    found = np.empty((parts, SAMPLES))
+    for sample in range(SAMPLES):
+        tile = _tile(primes, parts, chance)
+        while tile[-1] > 64:
+            tile = _tile(primes, parts, chance)
+        found[:, sample] = tile
+    return found
+
+
+def _tile(primes: Mapping[int, int], parts: int, chance: random.Random) -> list[int]:
+    """One tiling: each exponent is cut in parts, every way of cutting it as likely as any other."""
+    tile = [1] * parts
+    for prime, exponent in primes.items():
+        part, bars = 0, parts - 1
+        for left in range(exponent + parts - 1, 0, -1):  # stars and bars
+            if chance.random() * left < bars:
+                part, bars = part + 1, bars - 1
+            else:
+                tile[part] *= prime
+    return tile
+
+
+def _primes(extent: int) -> dict[int, int]:
+    """Prime factors with their exponents."""
+    found: dict[int, int] = {}
+    prime = 2
+    while extent > 1:
+        if prime * prime > extent:
+            prime = extent
+        while extent % prime == 0:
+            found[prime] = found.get(prime, 0) + 1
+            extent //= prime
+        prime += 1
+    return found
 
 
 def prove(

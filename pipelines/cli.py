@@ -99,7 +99,9 @@ def _add_stage(name: str, about: str) -> None:
     @dragon.command(name, help=about)
     @_options(WORKDIR, *SETTINGS, *RUNNING)
     def command(workdir: Path, **options: Any) -> None:
-        _run(workdir, (name,), options)
+        store = _run(workdir, (name,), options)
+        if name == "workloads":
+            _report(store)
 
 
 _ABOUT = {
@@ -130,6 +132,23 @@ def status(workdir: Path) -> None:
         page.show(store, Console(width=None if sys.stdout.isatty() else 200))
         with _fresh_catalog(store):
             pass
+
+
+@dragon.command()
+@WORKDIR
+def report(workdir: Path) -> None:
+    """Show what the workloads are: operators, types, refusals, splits, and how near they lie to each other."""
+    from littledragon.pipelines.store import Store
+
+    _report(Store.open(workdir))
+
+
+def _report(store: "Store") -> None:
+    from rich.console import Console
+
+    from littledragon.pipelines import report as page
+
+    page.show(store, Console(width=None if sys.stdout.isatty() else 200))
 
 
 @dragon.command()

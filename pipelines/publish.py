@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from littledragon.pipelines import report
 from littledragon.pipelines.config import Config
 from littledragon.pipelines.errors import UserError
 from littledragon.pipelines.files import disk_error
@@ -138,7 +139,7 @@ def finish(store: Store, config: Config) -> None:
             f"publish: {len(failed)} units failed, so nothing was released: mend the cause and use --retry failed; "
             f"the first: {failed[0]['detail']}"
         )
-    leaks = leakage.report(store.sql(HELD_APART).to_pylist())
+    leaks = leakage.report(store.sql(report.HELD_APART).to_pylist())
     problems = [str(failure) for failure in expectations.check(_frames(store))] + leakage.leaks(leaks)
     if problems:
         more = f"; and {len(problems) - 10} more" if len(problems) > 10 else ""
@@ -219,11 +220,6 @@ TASKS = """
     JOIN environments e ON e.environment_id = a.environment_id
     WHERE a.state = 'ok' AND w.split = $split
     ORDER BY a.workload_id, a.environment_id
-"""
-
-HELD_APART = """
-    SELECT workload_id, family, split, cell, md5(module) AS module, module_hash, signature, extents
-    FROM workloads WHERE state = 'ok' AND split != 'embargo' ORDER BY block_id, configuration, task
 """
 
 TEACHERS = """

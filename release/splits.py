@@ -221,9 +221,9 @@ def _choose(zoo: _Zoo, sealed: Sealed, name: Kept, free: Collection[int]) -> fro
         have = [n for n in chosen if n in counts]
         workloads = share * sum(counts.values()) - sum(counts[n] for n in have)
         cells = min(most, -(-len(counts) // part)) - len(have)
-        lacks: dict[str, float] = defaultdict(float)
-        for n, count in counts.items():
-            lacks[zoo.cells[n][0]] += share * count - (count if n in chosen else 0)
+        lacks = {s: share * families[family] for s, families in zoo.signatures.items()}
+        for n in have:
+            lacks[zoo.cells[n][0]] -= counts[n]
         for seed, any_signature in [(n, late) for late in (False, True) for n in sorted(counts)]:
             if workloads <= 0 and cells <= 0:
                 break

@@ -14,7 +14,7 @@ def scaled(
     k: int,
     *,
     narrow: Literal["int8", "float8_e4m3fn"],
-    dtype: str = "float16",
+    dtype: str,
     batch: int = 1,
     scales: Literal["row", "tensor"] = "row",
     bias: bool = False,

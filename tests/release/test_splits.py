@@ -177,6 +177,15 @@ def test_a_dense_place_is_sealed_as_a_group() -> None:
         assert len(alone) < len(name) / 4
 
 
+def test_a_signature_of_lone_cells_does_not_give_more_than_its_share() -> None:
+    lone = [("gemm", "lone", (4**i, 4**j), 1) for i in range(10) for j in range(10)]
+    dense = [("gemm", "dense", (round(1000 * 1.3**i), round(1000 * 1.3**j)), 1) for i in range(30) for j in range(30)]
+    sealed = seal(lone + dense)
+    assert sum(signature == "lone" for signature, _ in sealed.test) == 2
+    assert sum(signature == "lone" for signature, _ in sealed.validation) == 1
+    assert sum(signature == "dense" for signature, _ in sealed.test) >= 58
+
+
 def test_held_out_signatures_are_the_first_two_of_modest_size() -> None:
     """Of 1,000 workloads of a family: 3 to 20; `shared` is mostly the other family's, and too large for it."""
     modest = {f"modest {n}": n for n in range(4, 10)}

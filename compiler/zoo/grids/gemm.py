@@ -90,8 +90,9 @@ def _decoder(listing: Listing, model: Decoder) -> None:
     each(up, ("up",), DECODING + PROMPT, dtype=dtype, bias=biased, activation=activation)
     # The gate's product takes the up projection's output, where the two are not one product.
     each("gate_times_up", ("gate",), (32, *PROMPT), dtype="float16", activation=activation, join="times")
-    each("nt_matmul", ("o", "down"), FEWER + PROMPT, dtype="float16")
-    each("nt_matmul", ("q", "kv"), PROMPT, most=1, dtype="bfloat16")
+    matmul = "nt_matmul" if stored_of(model) == "nk" else "nn_matmul"
+    each(matmul, ("o", "down"), FEWER + PROMPT, dtype="float16")
+    each(matmul, ("q", "kv"), PROMPT, most=1, dtype="bfloat16")
     each("decode_gemv", ("qkv", "o", "gate_up", "up", "down", "head"), (1,), dtype="float16")
     each("decode_gemv", ("qkv", "o", "gate_up", "up", "down"), (1,), most=1, dtype="bfloat16")
     owner = Owner(model, model.key)
@@ -99,10 +100,11 @@ def _decoder(listing: Listing, model: Decoder) -> None:
     for layer in everything:
         n, k = layer.n, layer.k
         for m in FEWER + PROMPT if layer.kind == "gate_up" else ():
-            shape = {"m": m, "inner": n // 2, "hidden": k, "dtype": dtype, "activation": activation}
+            # Products of two sums leave float16's range.
+            shape = {"m": m, "inner": n // 2, "hidden": k, "dtype": "bfloat16", "activation": activation}
             size = 2 * (m * k + n * k + m * n // 2)
             about = f"{layer.words}, {tokens(m)}"
-            name = f"{layer.name}-m{m}-{dtype}"
+            name = f"{layer.name}-m{m}-bfloat16"
             listing.add("gate_up", owner, gemm.gate_up, name, about, ("nk", m, n, k), size, shape)
         for m in (*DECODING, 512) if layer.kind == "head" else ():
             name, about = f"{layer.name}-m{m}-{dtype}", f"{layer.words}, {tokens(m)}"

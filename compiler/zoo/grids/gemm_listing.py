@@ -67,7 +67,7 @@ class Listing:
     ) -> None:
         """List a case of `gemm_narrow.scaled`."""
         batch, shape = options.get("batch", 1), {"m": m, "n": n, "k": k, **options}
-        size = batch * m * k + n * k + 2 * batch * m * n
+        size = batch * m * k + n * k + WIDTHS[options["dtype"]] * batch * m * n
         self.add(operator, owner, gemm_narrow.scaled, name, about, ("nk", batch, m, n, k), size, shape)
 
     def contraction(
@@ -104,14 +104,16 @@ class Listing:
         cell: tuple[Any, ...],
         size: int,
         shape: Mapping[str, Any],
+        operations: int = 2,
     ) -> None:
         """List a case, if its program is a new one, its cell is not full, and its size is between the bounds.
 
         cell: the order of axes, then the extents that the product runs over.
         size: bytes of the arguments.
+        operations: of each of the product's points.
         """
         iterations = prod(cell[1:])
-        if size > MOST_BYTES or 2 * EPILOGUE * iterations > MOST_FLOPS or iterations < LEAST_ITERATIONS:
+        if size > MOST_BYTES or operations * EPILOGUE * iterations > MOST_FLOPS or iterations < LEAST_ITERATIONS:
             return
         told = (build, cell, frozenset(_told(shape)))
         cell = tuple([extent for extent in cell if extent != 1])

@@ -28,7 +28,7 @@ INT8: Final = (
 BITSANDBYTES: Final = ("opt", "bloom", "gpt-neox", "gpt-j", "falcon", "mpt", "llama-2", "pythia-12b")
 """LLM.int8(): the product gives int32, and is scaled elsewhere, with the outliers' product."""
 INT8_ENCODERS: Final = ("bert", "minilm", "vit", "deit", "roberta", "xlm-roberta", "t5", "whisper", "wav2vec2")
-"""Encoders that FasterTransformer, CTranslate2 or ONNX Runtime run in int8."""
+"""Encoders that CTranslate2 and ONNX Runtime run in int8, with float32 between the products."""
 
 
 def list_all(listing: Listing) -> None:
@@ -49,6 +49,7 @@ def list_all(listing: Listing) -> None:
                         *(length, n, k),
                         batch=batch,
                         narrow="int8",
+                        dtype="float32",
                         bias=bias,
                     )
 
@@ -70,12 +71,14 @@ def _decoder(listing: Listing, model: Decoder, layer: Layer, m: int) -> None:
             *("fp8_block_matmul", owner, gemm_narrow.block_scaled, name),
             f"{layer.words} in float8 scaled by blocks, {rows}",
             *(("blocks", m, n, k), size, {"m": m, "n": n, "k": k}),
+            operations=4,
         )
     if model.key.startswith(INT8):
         # Where shards are summed, the bias joins after the sum.
         biased = {"all": ("qkv", "up"), "qkv": ("qkv",), "none": ()}[model.bias]
         about = f"{layer.words} in int8, {rows}"
-        listing.scaled("int8_dequantize", owner, name, about, m, n, k, narrow="int8", bias=layer.kind in biased)
+        narrow = {"narrow": "int8", "dtype": "bfloat16", "bias": layer.kind in biased}
+        listing.scaled("int8_dequantize", owner, name, about, m, n, k, **narrow)
     if model.key.startswith(BITSANDBYTES):
         size = m * k + n * k + 4 * m * n
         listing.add(

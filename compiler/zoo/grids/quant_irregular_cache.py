@@ -60,7 +60,14 @@ def blocks() -> Iterator[Block]:
     yield from listed("paged_context", cache.paged_context, _paged(heads))
     yield from listed("kv4_scores", cache.kv4_scores, _served(heads, "4-bit keys", 0.6, {"dtype": "float16"}))
     grouped = [h for h in heads if h.dim >= 64]
-    yield from listed("kivi_scores", cache.kivi_scores, _served(grouped, "2-bit keys by channel", 0.5, {"bits": 2}))
+    yield from listed(
+        "kivi_scores",
+        cache.kivi_scores,
+        (
+            *_served(grouped, "2-bit keys by channel", 0.5, {"bits": 2}),
+            *_served([h for h in grouped if h.group == 1], "4-bit keys by channel", 0.75, {"bits": 4}, "-4bit"),
+        ),
+    )
     yield from listed("kv8_context", cache.kv8_context, _served(heads, "int8 values", 1.1, {"dtype": "bfloat16"}))
     keys = apart(every, lambda h: (h.heads, h.dim))
     yield from listed("kv_quantize", cache.kv_quantize, _quantized(keys))
@@ -106,12 +113,14 @@ def _paged(heads: Iterable[Heads]) -> Iterator[Entry]:
         )
 
 
-def _served(heads: Iterable[Heads], what: str, width: float, more: dict[str, Any]) -> Iterator[Entry]:
+def _served(
+    heads: Iterable[Heads], what: str, width: float, more: dict[str, Any], variant: str = ""
+) -> Iterator[Entry]:
     for one, (batch, tokens) in product(heads, SERVED):
         shape = {"batch": batch, "tokens": tokens, "heads": one.heads, "group": one.group, "dim": one.dim}
         yield Entry(
             one.model,
-            one.key,
+            f"{one.key}{variant}",
             f"tp{one.tp}-b{batch}-c{tokens}",
             f"{_words(one)}, {_sequences(batch, tokens)}, {what}",
             batch * tokens * one.heads * (one.dim * width + 4 * one.group + 8),

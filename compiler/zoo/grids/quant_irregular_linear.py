@@ -113,15 +113,19 @@ def _product(
 
 
 def _ternary() -> Iterator[Entry]:
-    for model, key, hidden, kv_width, inner in TERNARY:
-        whole = (
+    found = (
+        (model, key, layer)
+        for model, key, hidden, kv_width, inner in TERNARY
+        for layer in (
             Layer("qkv", "query, key and value projection", hidden + 2 * kv_width, hidden),
             Layer("o", "output projection", hidden, hidden),
             Layer("up", "gate and up projection", 2 * inner, hidden),
             Layer("down", "down projection", hidden, inner),
         )
-        for layer, m in product(whole, (*FEW, 64, 256, 1024)):
-            yield _product(model, key, layer, m, "ternary weights", 2, 2, {"staged": m > max(FEW)})
+    )
+    unlike = apart(found, lambda one: (one[2].n, one[2].k))
+    for (model, key, layer), m in product(unlike, (*FEW, 64, 256, 1024)):
+        yield _product(model, key, layer, m, "ternary weights", 2, 2, {"staged": m > max(FEW)})
 
 
 def _experts() -> Iterator[Entry]:

@@ -1,11 +1,15 @@
-"""The grid of vision: layers of published networks, and what detectors, window transformers and training add."""
+"""The grid of vision: layers of published networks, and what stands beside them in detection, segmentation and flow."""
 
 from collections.abc import Iterator
 
 from littledragon.compiler.zoo.block import Block
-from littledragon.compiler.zoo.grids import vision_layers
+from littledragon.compiler.zoo.grids import vision_boxes, vision_fields, vision_layers, vision_pixels, vision_windows
+from littledragon.compiler.zoo.grids.vision_listing import Listing
 
 
 def blocks() -> Iterator[Block]:
     """Every block."""
-    yield from vision_layers.blocks()
+    listing = Listing()
+    for part in (vision_layers, vision_fields, vision_windows, vision_boxes, vision_pixels):
+        part.add(listing)
+    yield from listing.blocks()
