@@ -147,9 +147,17 @@ def _chained(blocks: Sequence[Json]) -> bool:
 
 
 def _tensor_product(block: Json, dtypes: Mapping[str, str]) -> bool:
-    """Whether tensor cores take a block: a product of float16 or int8 with each of its iterators in a read."""
-    operands = [read for read in block["reads"] if dtypes[read["buffer"]] in ("float16", "int8")]
-    return len(operands) == len(block["reads"]) == 2 and "mul" in block["operators"] and "add" in block["operators"]
+    """Whether tensor cores take a block: a sum of products of two float16 or int8 operands, each with a spatial
+    iterator of its own, and with a reduced one in common."""
+    dtypes_read = [dtypes[read["buffer"]] for read in block["reads"]]
+    if dtypes_read not in (["float16"] * 2, ["int8"] * 2):
+        return False
+    if not {"add", "mul"} <= set(block["operators"]) <= {"add", "mul", "cast float16", "cast float32", "cast int32"}:
+        return False
+    left, right = (_used(read) for read in block["reads"])
+    spatial = {axis["name"] for axis in block["iterators"] if axis["kind"] == "spatial" and axis["extent"] != 1}
+    reduced = {axis["name"] for axis in block["iterators"] if axis["kind"] == "reduce"}
+    return bool((left - right) & spatial and (right - left) & spatial and left & right & reduced)
 
 
 def _chance(block: Json, dtypes: Mapping[str, str], target: Mapping[str, Any]) -> float:

@@ -4,7 +4,7 @@ What is decided from the router's scores stands in `moe_routing`, further moves 
 with an equal share of rows in `moe_products`, and what only training runs in `moe_training`.
 """
 
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from littledragon.compiler.zoo import block as zoo
 from littledragon.compiler.zoo.block import Program, export
@@ -13,7 +13,7 @@ Gate = Literal["silu", "gelu", "clamped"]
 """What a gated network does to its two halves: silu(a) * b, gelu(a) * b by tanh, or gpt-oss's
 min(a, 7) * sigmoid(1.702 * a) * (clip(b, -7, 7) + 1)."""
 
-LARGEST: dict[str, float] = {"int8": 127.0, "float8_e4m3fn": 448.0}
+LARGEST: Final = {"int8": 127.0, "float8_e4m3fn": 448.0}
 """The largest number of each type that activations are quantised to."""
 
 
@@ -118,7 +118,9 @@ def silu_mul(rows: int, inner: int, dtype: str, gate: Gate = "silu") -> Program:
             return x[r, 2 * c + 1 if by_turns else c + inner].astype("float32")
 
         active = te.compute((rows, inner), lambda r, c: activation(first(r, c), gate), name="active")
-        return te.compute((rows, inner), lambda r, c: (active[r, c] * up(second(r, c), gate)).astype(dtype), name="mul")
+        return te.compute(
+            (rows, inner), lambda r, c: (active[r, c] * passed(second(r, c), gate)).astype(dtype), name="mul"
+        )
 
     def forward(x: Any) -> Any:
         return op.tensor_expr_op(compute, f"{gate}_mul", [x])
@@ -149,7 +151,7 @@ def silu_mul_masked(experts: int, rows: int, inner: int, dtype: str, gate: Gate 
 
 
 def activation(value: Any, gate: Gate) -> Any:
-    """The gated half of a pair in TE, float32."""
+    """The half of a pair that is the gate, in TE, float32."""
     from tvm import te, tirx
 
     if gate == "gelu":
@@ -161,8 +163,8 @@ def activation(value: Any, gate: Gate) -> Any:
     return value * tirx.sigmoid(value)
 
 
-def up(value: Any, gate: Gate) -> Any:
-    """The other half of a pair in TE, float32."""
+def passed(value: Any, gate: Gate) -> Any:
+    """The half of a pair that the gate lets pass, in TE, float32."""
     from tvm import te, tirx
 
     if gate != "clamped":
@@ -194,7 +196,10 @@ def silu_mul_quantize(
 def quantized(x: Any, to: str, group: int = 0) -> Any:
     """In TE: a float32 matrix made int8 or fp8 with a scale for each row, or each `group` elements of it.
 
-    Gives [y, scale]; scale = max|x| / `LARGEST`. Raises ValueError where the groups do not fill a row.
+    Gives [y, scale]; scale = max|x| / `LARGEST`.
+
+    Raises:
+        ValueError: the groups do not fill a row.
     """
     from tvm import te, tirx
 
@@ -265,7 +270,7 @@ def dispatch_quantize(
     return export(forward, x=((tokens, hidden), dtype), source=((tokens * top,), "int32"))
 
 
-def expert_mlp(experts: int, rows: int, hidden: int, inner: int, dtype: str = "float32") -> Program:
+def expert_mlp(experts: int, rows: int, hidden: int, inner: int) -> Program:
     """Every expert's gated network on an equal share of rows, float32: three batched products and a gate."""
     from tvm.relax.frontend.nn import op
 
@@ -274,11 +279,11 @@ def expert_mlp(experts: int, rows: int, hidden: int, inner: int, dtype: str = "f
         right = op.matmul(x, op.permute_dims(up, [0, 2, 1]))
         return op.matmul(op.silu(left) * right, op.permute_dims(down, [0, 2, 1]))
 
-    weight = ((experts, inner, hidden), dtype)
+    weight = ((experts, inner, hidden), "float32")
     return export(
         forward,
-        x=((experts, rows, hidden), dtype),
+        x=((experts, rows, hidden), "float32"),
         gate=weight,
         up=weight,
-        down=((experts, hidden, inner), dtype),
+        down=((experts, hidden, inner), "float32"),
     )

@@ -54,14 +54,14 @@ class Entry(NamedTuple):
 
 
 class Choice:
-    """Heads of which no two that are taken together are near twins."""
+    """Heads of which no two that are taken together are near twins; `group` may be left out of what is compared."""
 
-    def __init__(self, heads: Iterable[Heads]) -> None:
+    def __init__(self, heads: Iterable[Heads], *, grouped: bool = True) -> None:
         first: dict[tuple[int, ...], Heads] = {}
         for one in heads:
-            first.setdefault(one[2:], one)
+            first.setdefault((one.kv_heads, one.group, one.dim) if grouped else (one.kv_heads, one.dim), one)
         self.heads = tuple(first.values())
-        self.twins = [{place for place, two in enumerate(self.heads) if near(one[2:], two[2:])} for one in self.heads]
+        self.twins = [{place for place, two in enumerate(first) if near(one, two)} for one in first]
 
     def taken(self, number: int) -> Iterator[Heads]:
         """The first, then each that is no near twin of those before, beginning somewhere else for each `number`: so

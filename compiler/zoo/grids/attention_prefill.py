@@ -209,7 +209,9 @@ def _rotary(heads: Iterable[Heads], counts: tuple[int, ...], most: int) -> Itera
     for one in heads:
         choices.setdefault(_turned(one.model), []).append(one)
     for (share, pairs), kin in choices.items():
-        choice = Choice(one._replace(kv_heads=one.kv_heads * (one.group + 1), group=one.kv_heads) for one in kin)
+        # Heads of queries and keys, then those of values, which are no extent of what is computed.
+        packed = (one._replace(kv_heads=one.kv_heads * (one.group + 1), group=one.kv_heads) for one in kin)
+        choice = Choice(packed, grouped=False)
         for number, tokens in enumerate(counts):
             for one in choice.taken(number):
                 turned = _width(one.model, share)

@@ -36,11 +36,13 @@ SCALED: Final = {"granite": 0.22, "minicpm-2b": 0.2214}
 scale_depth / sqrt(layers))."""
 HEADS: Final[dict[str, dict[str, float]]] = {
     "gemma-2-": {"cap": 30.0},
-    "grok-1": {"factor": 0.5774, "cap": 30.0},
+    "grok-1": {"factor": 0.5774},
     "command-r-plus": {"factor": 0.8333},
     "command-r": {"factor": 0.0625},
     "granite-3.0-2b": {"factor": 0.125},
     "granite-3.0-8b": {"factor": 0.0625},
+    "granite-3.0-1b": {"factor": 0.1667},
+    "granite-3.0-3b": {"factor": 0.1667},
     "minicpm-2b": {"factor": 0.1111},
 }
 """Logit scales and soft caps, by the start of a model's key."""

@@ -15,16 +15,16 @@ FP8: Final = (
     *("llama-3", "mistral", "qwen2.5", "qwen3", "gemma-2-9b", "gemma-2-27b", "gemma-3-12b", "gemma-3-27b"),
     *("phi-3", "phi-4", "mixtral", "granite-3.0-8b", "deepseek-v2", "jamba", "llama-2-70b", "llama-4", "glm-4.5"),
 )
-"""Published in float8 by their makers, by Neural Magic or by NVIDIA."""
+"""With float8 weights and activations: published by their makers, by Neural Magic or by NVIDIA."""
 TENSOR: Final = ("llama-3-70b", "mixtral", "llama-3.1-405b", "llama-2-70b")
 """NVIDIA's and Neural Magic's first checkpoints: one scale a matrix."""
-BLOCKS: Final = ("deepseek-v3", "kimi-k2", "qwen3", "glm-4.5", "ernie-4.5")
+BLOCKS: Final = ("deepseek-v3", "kimi-k2", "qwen3", "ernie-4.5")
 """Scaled by blocks of 128, in training or by their makers."""
 INT8: Final = (
     *("llama-2", "llama-3", "qwen2.5", "mistral-7b", "mistral-nemo", "gemma-2", "phi-3", "granite-3.0", "yi-34b"),
     *("opt", "bloom", "codellama", "internlm2", "baichuan2", "mixtral", "stablelm", "glm-4-9b"),
 )
-"""Quantised to int8 weights and activations, by SmoothQuant or Neural Magic."""
+"""With int8 weights and activations: what TensorRT-LLM's SmoothQuant converts, or Neural Magic published."""
 BITSANDBYTES: Final = ("opt", "bloom", "gpt-neox", "gpt-j", "falcon", "mpt", "llama-2", "pythia-12b")
 """LLM.int8(): the product gives int32, and is scaled elsewhere, with the outliers' product."""
 INT8_ENCODERS: Final = ("bert", "minilm", "vit", "deit", "roberta", "xlm-roberta", "t5", "whisper", "wav2vec2")

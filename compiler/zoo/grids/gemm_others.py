@@ -81,10 +81,10 @@ class Embedder(NamedTuple):
 _DLRM: Final = Model("DLRM", "facebookresearch/dlrm", "MIT")
 _DCN: Final = Model("DLRM-DCNv2", "mlcommons/training recommendation_v2/torchrec_dlrm", "Apache-2.0")
 _NCF: Final = Model("NCF", "mlcommons/training recommendation/pytorch", "Apache-2.0")
-_WIDE: Final = Model("Wide & Deep", "arXiv:1606.07792", "paper")
-_DEEPFM: Final = Model("DeepFM", "arXiv:1703.04247", "paper")
-_CROSS: Final = Model("DCN", "arXiv:1708.05123", "paper")
-_YOUTUBE: Final = Model("YouTube DNN", "doi:10.1145/2959100.2959190", "paper")
+_WIDE: Final = Model("Wide & Deep", "arXiv:1606.07792", "arXiv non-exclusive licence")
+_DEEPFM: Final = Model("DeepFM", "arXiv:1703.04247", "arXiv non-exclusive licence")
+_CROSS: Final = Model("DCN", "arXiv:1708.05123", "arXiv non-exclusive licence")
+_YOUTUBE: Final = Model("YouTube DNN", "doi:10.1145/2959100.2959190", "ACM copyright")
 _NERF: Final = Model("NeRF", "bmild/nerf", "MIT")
 _MIPNERF: Final = Model("Mip-NeRF 360", "google-research/multinerf", "Apache-2.0")
 _NGP: Final = Model("Instant NGP", "NVlabs/instant-ngp", "NVIDIA Source Code License")
@@ -164,15 +164,14 @@ MIXERS: Final = (
 )
 
 _DEEPBENCH: Final = Model("Deep Speech 2 (DeepBench)", "baidu-research/DeepBench", "Apache-2.0")
-_RNNT: Final = Model("RNN-T", "mlcommons/training rnn_speech_recognition", "Apache-2.0")
+_RNNT: Final = Model("RNN-T", "mlcommons/inference retired_benchmarks/speech_recognition/rnnt", "Apache-2.0")
 RECURRENT: Final = (
     Recurrent(Model("GNMT", "tensorflow/nmt", "Apache-2.0"), "gnmt", "lstm", (512, 1024)),
     Recurrent(_RNNT, "rnnt", "lstm", (320, 1024)),
-    Recurrent(Model("ELMo", "allenai/allennlp", "Apache-2.0"), "elmo", "lstm", (2048, 4096)),
     Recurrent(Model("AWD-LSTM", "salesforce/awd-lstm-lm", "BSD-3-Clause"), "awd-lstm", "lstm", (400, 1150)),
     Recurrent(Model("LSTM of PTB", "tensorflow/models", "Apache-2.0"), "ptb", "lstm", (200, 650, 1500)),
     Recurrent(Model("Tacotron 2", "NVIDIA/tacotron2", "BSD-3-Clause"), "tacotron2", "lstm", (256, 1024)),
-    Recurrent(_DEEPBENCH, "deepbench-lstm", "lstm", (512, 1536, 2560)),
+    Recurrent(_DEEPBENCH, "deepbench-lstm", "lstm", (1536, 2048, 4096)),
     Recurrent(_DEEPBENCH, "deepbench-gru", "gru", (1024, 1536, 2048, 2560, 2816)),
     Recurrent(Model("WaveRNN", "fatchord/WaveRNN", "MIT"), "wavernn", "gru", (512, 896)),
     Recurrent(Model("GRU4Rec", "hidasib/GRU4Rec", "GRU4Rec licence"), "gru4rec", "gru", (100, 1000)),

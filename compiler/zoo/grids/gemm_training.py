@@ -17,13 +17,21 @@ ADAPTED: Final = ("q", "kv", "o", "gate", "up", "down")
 
 
 def list_all(listing: Listing) -> None:
-    """Gradients, then adapters."""
+    """Gradients, then adapters. A layer that another model has too is not looked at twice: there are many."""
+    known: set[tuple[int, int, str]] = set()
     for model in (*DECODERS, *MIXTURES):
         for layer in layers(model):
-            if layer.kind in TRAINED:
+            same = (layer.n, layer.k, dtype_of(model))
+            if layer.kind in TRAINED and same not in known:
                 _gradients(listing, model, layer)
-            if layer.kind in ADAPTED and layer.shards == 1:
+                known.add(same)
+    known.clear()
+    for model in DECODERS:
+        for layer in layers(model):
+            same = (layer.n, layer.k, dtype_of(model))
+            if layer.kind in ADAPTED and layer.shards == 1 and same not in known:
                 _adapters(listing, model, layer)
+                known.add(same)
 
 
 def _gradients(listing: Listing, model: Decoder, layer: Layer) -> None:

@@ -169,7 +169,7 @@ def _mlp(model: Mixture) -> Iterator[Case]:
     for shard, rows, name, about in _equal(model, "float32", (8, 128), 3) if model.key in SMALL else ():
         if _fits(shard.experts, rows, shard.inner, model.hidden, "float32", "float32", shard.inner):
             shape = {"experts": shard.experts, "rows": rows, "hidden": model.hidden, "inner": shard.inner}
-            yield case(name, f"gated networks of {about}", **shape, dtype="float32")
+            yield case(name, f"gated networks of {about}", **shape)
 
 
 OPERATORS = (

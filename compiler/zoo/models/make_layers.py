@@ -84,24 +84,24 @@ def recorded(network: Network, shape: Sizes) -> list[Step]:
             return made.get(id(value)) or Step("", [], tuple(value.shape))
         return [step(item) for item in value] if isinstance(value, list | tuple) else value
 
-    class Recorder(TorchDispatchMode):  # type: ignore[misc]
-        def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            found = function(*args, **(kwargs or {}))
-            results = [value for value in _listed(found) if isinstance(value, torch.Tensor)]
-            if results:
-                name = function._schema.name.partition("::")[2]
-                one = Step(name.rstrip("_"), [step(value) for value in args], tuple(results[0].shape))
-                for argument in one.arguments:
-                    for source in _listed(argument):
-                        if isinstance(source, Step) and one not in source.users:
-                            source.users.append(one)
-                steps.append(one)
-                alive.extend((args, found))
-                made.update((id(value), one) for value in results)
-                if name.endswith("_"):
-                    made[id(args[0])] = one
-            return found
+    def dispatched(mode: Any, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        found = function(*args, **(kwargs or {}))
+        results = [value for value in _listed(found) if isinstance(value, torch.Tensor)]
+        if results:
+            name = function._schema.name.partition("::")[2]
+            one = Step(name.rstrip("_"), [step(value) for value in args], tuple(results[0].shape))
+            for argument in one.arguments:
+                for source in _listed(argument):
+                    if isinstance(source, Step) and one not in source.users:
+                        source.users.append(one)
+            steps.append(one)
+            alive.extend((args, found))
+            made.update((id(value), one) for value in results)
+            if name.endswith("_"):
+                made[id(args[0])] = one
+        return found
 
+    recorder: Any = type("Recorder", (TorchDispatchMode,), {"__torch_dispatch__": dispatched})
     try:
         with torch.device("meta"):
             model = network.build()
@@ -111,7 +111,7 @@ def recorded(network: Network, shape: Sizes) -> list[Step]:
         model.eval()
     with torch.device("meta"), torch.no_grad():
         argument = torch.empty(1, *shape)
-        with Recorder():
+        with recorder():
             model(argument)
     return steps
 
