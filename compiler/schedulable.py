@@ -20,7 +20,7 @@ LEAST: Final = 2
 """Candidates that make a workload schedulable."""
 MOST_BOUND: Final = 256 * 1024
 """Iterations of an element-wise block that TVM's rules bind in ways to choose from; more of them in one way."""
-LEAST_CHANCE: Final = 0.0125
+LEAST_CHANCE: Final = 0.01
 """Where a random tiling is legal less often than this, TVM's tiling through shared memory is not searched."""
 TENSOR_CHANCE: Final = 0.15
 """How often a random tiling for tensor cores is legal, about."""
@@ -57,7 +57,7 @@ def predict(features: Json, target: Mapping[str, Any]) -> Prediction:
        are no chain that it could fuse.
     6. cuda, no block reduces, and each block that is left once those that others read are inlined has more than
        262,144 iterations: `cuda-local`. TVM's rules have one way to bind such a block.
-    7. cuda, random tilings of the tiled blocks are legal less often than 1.25%: `cuda-local`. For each block 1,024
+    7. cuda, random tilings of the tiled blocks are legal less often than 1%: `cuda-local`. For each block 1,024
        tilings are drawn as TVM draws them, always the same ones: the exponent of each prime factor of an extent is
        cut at random into five parts (three where the axis reduces), the innermost at most 64. One is legal with at
        most 8 virtual threads, 32 to 1,024 threads, and operands whose tiles fit in shared memory (48 KiB); then the
@@ -155,7 +155,7 @@ def _tensor_product(block: Json, dtypes: Mapping[str, str]) -> bool:
     if not {"add", "mul"} <= set(block["operators"]) <= {"add", "mul", "cast float16", "cast float32", "cast int32"}:
         return False
     left, right = (_used(read) for read in block["reads"])
-    spatial = {axis["name"] for axis in block["iterators"] if axis["kind"] == "spatial" and axis["extent"] != 1}
+    spatial = {axis["name"] for axis in block["iterators"] if axis["kind"] == "spatial"}
     reduced = {axis["name"] for axis in block["iterators"] if axis["kind"] == "reduce"}
     return bool((left - right) & spatial and (right - left) & spatial and left & right & reduced)
 
@@ -176,7 +176,7 @@ def _chance(block: Json, dtypes: Mapping[str, str], target: Mapping[str, Any]) -
         width = _width(dtypes[read["buffer"]])
         held += width * math.prod((_span(index, sizes) for index in read["indices"]), start=np.ones(SAMPLES))
         vectors *= sum(length * width <= 16 for length in _VECTORS) / len(_VECTORS)
-    legal = (virtual <= 8) & (threads >= 32) & (threads <= target["max_threads_per_block"])
+    legal = (virtual <= 8) & (threads >= target["thread_warp_size"]) & (threads <= target["max_threads_per_block"])
     return float((legal & (held <= target["max_shared_memory_per_block"])).mean()) * vectors
 
 

@@ -59,7 +59,8 @@ _REGION: Final = _object(
     indirect={"type": "boolean", "description": "Whether an index is itself loaded from a buffer."},
     access=_text(
         "How neighbours along the block's last spatial iterator of more than one value touch the buffer: at neighbours,"
-        " at a constant distance, all at one element, where data says, or none of these.",
+        " at a constant distance, all at one element, or none of these. Gathered, whatever the rest of the indices do,"
+        " where one of them is loaded.",
         "coalesced",
         "strided",
         "broadcast",
@@ -80,7 +81,7 @@ _BLOCK: Final = _object(
     producers=_list({"type": "string"}, "Blocks that write what it reads."),
     has_init={"type": "boolean", "description": "Whether it initialises its own reduction."},
     operators=_list({"type": "string"}, "Operators that make its values, each once: add, mul, exp, cast float16, …"),
-    flops=_count("Arithmetic operations on loaded values over all iterations."),
+    flops=_count("Arithmetic operations on loaded values over all iterations, as the program is written."),
     annotations=_ANNOTATIONS,
 )
 

@@ -116,7 +116,8 @@ def passage_scores(passages: int, width: int, dtype: str) -> Program:
     def compute(passage: Any, query: Any) -> Any:
         from tvm import te
 
-        dot = along_last(te.sum, passage, "dot", lambda r, c: wide(passage(r, c)) * wide(query(c)))
+        product = elements(passage.shape, lambda r, c: wide(passage(r, c)) * wide(query(c)), "product")
+        dot = along_last(te.sum, product, "dot")
         squares = along_last(te.sum, passage, "squares", lambda r, c: square(wide(passage(r, c))))
         return elements((passages,), lambda r: dot(r) * te.rsqrt(squares(r) + 1e-12), "score")
 

@@ -133,14 +133,8 @@ def linear_step(sequences: int, heads: int, dim: int, value: int, dtype: str) ->
             return te.exp(-te.exp(decay(h))) * state(s, h, d, v) + wide(keys(s, h, d)) * wide(values(s, h, v))
 
         new = elements(state.shape, updated, "updated")
-
-        def term(at: Any, inner: Any) -> Any:
-            s, h, v = at
-            return new(s, h, *inner, v) * wide(queries(s, h, *inner))
-
-        like = (sequences, heads, value)
-        total = reduced(te.sum, like, (dim,), term, "read")
-        return [elements(like, lambda s, h, v: total(s, h, v).astype(dtype), "output"), new]
+        total = _down_keys(elements(state.shape, lambda *at: new(*at) * wide(queries(*at[:3])), "product"), "read")
+        return [elements(total.shape, lambda *at: total(*at).astype(dtype), "output"), new]
 
     key = ((sequences, heads, dim), dtype)
     return computed(
@@ -203,23 +197,14 @@ def delta_step(sequences: int, heads: int, dim: int, value: int, dtype: str) -> 
         def kept(s: Any, h: Any, d: Any, v: Any) -> Any:
             return te.exp(-te.exp(decay(s, h))) * state(s, h, d, v)
 
-        def recall(at: Any, inner: Any) -> Any:
-            s, h, v = at
-            return kept(s, h, *inner, v) * wide(keys(s, h, *inner))
-
-        recalled = reduced(te.sum, like, (dim,), recall, "recalled")
+        recalled = _down_keys(elements(state.shape, lambda *at: kept(*at) * wide(keys(*at[:3])), "match"), "recalled")
         written = elements(
             like, lambda s, h, v: te.sigmoid(strength(s, h)) * (wide(values(s, h, v)) - recalled(s, h, v)), "written"
         )
         new = elements(
             state.shape, lambda s, h, d, v: kept(s, h, d, v) + wide(keys(s, h, d)) * written(s, h, v), "updated"
         )
-
-        def term(at: Any, inner: Any) -> Any:
-            s, h, v = at
-            return new(s, h, *inner, v) * wide(queries(s, h, *inner))
-
-        total = reduced(te.sum, like, (dim,), term, "read")
+        total = _down_keys(elements(state.shape, lambda *at: new(*at) * wide(queries(*at[:3])), "product"), "read")
         return [elements(like, lambda *at: total(*at).astype(dtype), "output"), new]
 
     key, head = ((sequences, heads, dim), dtype), ((sequences, heads), "float32")
@@ -256,21 +241,33 @@ def chunk_prefix(sequences: int, chunks: int, length: int, heads: int, dtype: st
     return computed("chunk_prefix", compute, dt=dt, rate=((heads,), "float32"))
 
 
-def chunk_passing(sequences: int, chunks: int, heads: int, elements_of_state: int) -> Program:
+def chunk_passing(sequences: int, chunks: int, heads: int, size: int) -> Program:
     """States before each chunk (Mamba-2), float32: the sum over earlier chunks of their own states, decayed by
     exp(P[c] - P[e]), where P is given: the prefix sum of the chunks' decays, decreasing."""
 
     def compute(states: Any, prefix: Any) -> Any:
         from tvm import te, tirx
 
+        def decay(s: Any, h: Any, c: Any, e: Any) -> Any:
+            # Later chunks would grow without bound before they are masked.
+            apart = -te.abs(prefix(s, h, c) - prefix(s, h, e))
+            return tirx.Select(e <= c, te.exp(apart), tirx.const(0.0, "float32"))
+
+        decays = elements((sequences, heads, chunks, chunks), decay, "decay")
+
         def term(at: Any, inner: Any) -> Any:
             s, h, c, n = at
-            earlier = inner[0].var <= c
-            # Later chunks would grow without bound before they are masked.
-            apart = tirx.Select(earlier, -te.abs(prefix(s, h, c) - prefix(s, h, *inner)), tirx.const(-1e4, "float32"))
-            return te.exp(apart) * states(s, *inner, h, n)
+            return decays(s, h, c, *inner) * states(s, *inner, h, n)
 
-        return reduced(te.sum, (sequences, heads, chunks, elements_of_state), (chunks,), term, "passed")
+        return reduced(te.sum, (sequences, heads, chunks, size), (chunks,), term, "passed")
 
-    states = ((sequences, chunks, heads, elements_of_state), "float32")
+    states = ((sequences, chunks, heads, size), "float32")
     return computed("chunk_passing", compute, states=states, prefix=((sequences, heads, chunks), "float32"))
+
+
+def _down_keys(x: Any, name: str) -> Any:
+    """In TE: the sum over the rows of each head's matrix, [sequences, heads, rows, columns]."""
+    from tvm import te
+
+    sequences, heads, rows, columns = x.shape
+    return reduced(te.sum, (sequences, heads, columns), (rows,), lambda at, inner: x(*at[:2], *inner, at[2]), name)

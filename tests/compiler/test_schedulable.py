@@ -31,6 +31,7 @@ def block(name: str, reads: dict[str, list[str]], **changed: Any) -> dict[str, A
         "writes": [{"buffer": f"of_{name}", "indices": ["v_i", "v_j"], "indirect": False}],
         "producers": [],
         "operators": ["add", "mul"],
+        "iterations": 1 << 14,
         **changed,
     }
 
@@ -52,7 +53,7 @@ def product(dtype: str = "float32", **extents: Any) -> dict[str, Any]:
         (product(), STOCK),
         (product(i=2048, j=4096, k=1024), STOCK),
         (product(i=8, j=37987), LOCAL),  # a prime
-        (product(k=1187 * 2), LOCAL),
+        (product(j=1187 * 2), LOCAL),
         (product(i=2, j=16), LOCAL),  # too few points for a warp in most tilings
         (product("float16", i=8, j=37987), STOCK),  # tensor cores
         (product("bfloat16", i=8, j=37987), LOCAL),
@@ -60,6 +61,45 @@ def product(dtype: str = "float32", **extents: Any) -> dict[str, Any]:
 )
 def test_product_takes_the_stock_rules_where_random_tilings_of_it_are_legal(facts: Any, wanted: Prediction) -> None:
     assert schedulable.predict(facts, CUDA) == wanted
+
+
+def test_chance_of_a_legal_tiling_is_that_of_counting_them_all() -> None:
+    """2^4 points in five parts and a reduction of 2 in three: every tiling is as likely as any other."""
+    facts = product(i=16, j=1, k=2)
+    target = {**CUDA, "max_threads_per_block": 64, "max_shared_memory_per_block": 100}
+    cuts = [
+        (b, v, t, s) for b in range(5) for v in range(5 - b) for t in range(5 - b - v) for s in range(5 - b - v - t)
+    ]
+    legal = 0.0
+    for blocks, virtual, threads, _ in cuts:
+        for outer in range(2):
+            held = 4 * (2 ** (4 - blocks) + 1) * 2 ** (1 - outer)
+            legal += (virtual <= 3 and 2**threads >= 2 and held <= 100) * (1 if outer else 2)
+    target |= {"thread_warp_size": 2}
+    exact = legal / len(cuts) / 3 * (4 / 6) ** 2
+    dtypes = {buffer["name"]: buffer["dtype"] for buffer in facts["buffers"]}
+    assert schedulable._chance(facts["blocks"][0], dtypes, target) == pytest.approx(exact, abs=0.03)
+
+
+def test_grouped_convolution_and_depthwise_are_no_products_for_tensor_cores() -> None:
+    dtypes = {"x": "float16", "w": "float16"}
+    assert schedulable._tensor_product(block("dense", {"x": ["v_i", "v_k"], "w": ["v_j", "v_k"]}, k=16), dtypes)
+    groups = {"x": ["v_i", "v_j // 32 * 16 + v_k"], "w": ["v_j", "v_k"]}
+    assert not schedulable._tensor_product(block("grouped", groups, k=16), dtypes)
+    assert not schedulable._tensor_product(
+        block("depthwise", {"x": ["v_i", "v_j + v_k"], "w": ["v_i", "v_k"]}, k=3), dtypes
+    )
+
+
+def test_large_element_wise_program_takes_the_local_rules() -> None:
+    def silu_mul(points: int) -> dict[str, Any]:
+        silu = block("silu", {"x": ["v_i", "v_j"]}, iterations=points)
+        mul = block("mul", {"of_silu": ["v_i", "v_j"]}, iterations=points, producers=["silu"])
+        return features(silu, mul)
+
+    assert schedulable.predict(silu_mul(1 << 18), CUDA) == STOCK
+    assert schedulable.predict(silu_mul((1 << 18) + 1), CUDA) == LOCAL
+    assert schedulable.predict(silu_mul(1 << 20), LLVM) == Prediction("llvm", None)
 
 
 def test_tiled_block_that_reads_at_loaded_indices_takes_the_local_rules() -> None:
