@@ -29,6 +29,7 @@ _PR_SET_PDEATHSIG: Final = 1
 
 def _serve(questions: int, answers: int, parent: int) -> NoReturn:
     _die_with(parent)
+    _leave_torch_alone()
     os.set_inheritable(questions, False)
     os.set_inheritable(answers, False)
     frames: queue.SimpleQueue[bytes] = queue.SimpleQueue()
@@ -50,6 +51,17 @@ def _die_with(parent: int) -> None:
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
         os._exit(1)
+
+
+def _leave_torch_alone() -> None:
+    """TVM imports PyTorch wherever it is installed, 200 MB and seconds; here it finds none. `with_torch` ends that."""
+    sys.modules.setdefault("torch", None)  # type: ignore[arg-type]  # None: an import of it raises
+
+
+def with_torch() -> None:
+    """Let this process import PyTorch."""
+    if sys.modules.get("torch", ...) is None:
+        del sys.modules["torch"]
 
 
 def _receive(questions: int, frames: queue.SimpleQueue[bytes]) -> NoReturn:

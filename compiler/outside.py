@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from littledragon.compiler import lowering
+from littledragon.compiler._child import with_torch
 from littledragon.compiler.zoo import Block, Case, Family, Model
 
 Row = dict[str, Any]
@@ -74,6 +75,7 @@ def relax_module(file: Path) -> Any:
         ValueError: it is none of the three kinds, or holds what is refused.
         Exception: whatever the importers raise.
     """
+    with_torch()
     from tvm import relax
 
     with warnings.catch_warnings():

@@ -29,6 +29,7 @@ SAMPLES: Final = 1024
 
 _NAMES: Final = re.compile(r"[A-Za-z_]\w*")
 _TERM: Final = re.compile(r"([A-Za-z_]\w*)(?: (\*|//) (\d+))?")
+_WRAPPED: Final = re.compile(r"%|\b(min|max|if_then_else|Select)\(")
 _VECTORS: Final = (1, 2, 3, 4, 8, 16)
 """Elements that TVM's rules load at once into shared memory, one of these for each operand; at most 16 bytes."""
 
@@ -88,11 +89,11 @@ def predict(features: Json, target: Mapping[str, Any]) -> Prediction:
     tiled = [block for block in blocks if _tiled(block, loops)]
     if any(read["indirect"] for block in tiled for read in block["reads"]) or _chained(blocks):
         return Prediction(LOCAL, None)
-    dtypes = {buffer["name"]: buffer["dtype"] for buffer in features["buffers"]}
+    buffers = {buffer["name"]: buffer for buffer in features["buffers"]}
     chance = 1.0
     for block in tiled:
-        wmma = stock == "cuda-tensorcore" and _tensor_product(block, dtypes)
-        chance *= TENSOR_CHANCE if wmma else _chance(block, dtypes, target)
+        wmma = stock == "cuda-tensorcore" and _tensor_product(block, buffers)
+        chance *= TENSOR_CHANCE if wmma else _chance(block, buffers, target)
     return Prediction(stock if chance >= LEAST_CHANCE else LOCAL, None)
 
 
@@ -146,11 +147,10 @@ def _chained(blocks: Sequence[Json]) -> bool:
     return False
 
 
-def _tensor_product(block: Json, dtypes: Mapping[str, str]) -> bool:
+def _tensor_product(block: Json, buffers: Mapping[str, Json]) -> bool:
     """Whether tensor cores take a block: a sum of products of two float16 or int8 operands, each with a spatial
     iterator of its own, and with a reduced one in common."""
-    dtypes_read = [dtypes[read["buffer"]] for read in block["reads"]]
-    if dtypes_read not in (["float16"] * 2, ["int8"] * 2):
+    if [buffers[read["buffer"]]["dtype"] for read in block["reads"]] not in (["float16"] * 2, ["int8"] * 2):
         return False
     if not {"add", "mul"} <= set(block["operators"]) <= {"add", "mul", "cast float16", "cast float32", "cast int32"}:
         return False
@@ -160,7 +160,7 @@ def _tensor_product(block: Json, dtypes: Mapping[str, str]) -> bool:
     return bool((left - right) & spatial and (right - left) & spatial and left & right & reduced)
 
 
-def _chance(block: Json, dtypes: Mapping[str, str], target: Mapping[str, Any]) -> float:
+def _chance(block: Json, buffers: Mapping[str, Json], target: Mapping[str, Any]) -> float:
     """How often a random tiling of a tiled block, as TVM draws it, is legal for a GPU."""
     import numpy as np
 
@@ -173,17 +173,24 @@ def _chance(block: Json, dtypes: Mapping[str, str], target: Mapping[str, Any]) -
             virtual, threads = virtual * tiles[1], threads * tiles[2]
     held, vectors = np.zeros(SAMPLES), 1.0
     for read in block["reads"]:
-        width = _width(dtypes[read["buffer"]])
-        held += width * math.prod((_span(index, sizes) for index in read["indices"]), start=np.ones(SAMPLES))
+        buffer = buffers[read["buffer"]]
+        width = _width(buffer["dtype"])
+        spans = (_span(*dimension, sizes) for dimension in zip(read["indices"], buffer["shape"], strict=False))
+        held += width * math.prod(spans, start=np.ones(SAMPLES))
         vectors *= sum(length * width <= 16 for length in _VECTORS) / len(_VECTORS)
     legal = (virtual <= 8) & (threads >= target["thread_warp_size"]) & (threads <= target["max_threads_per_block"])
     return float((legal & (held <= target["max_shared_memory_per_block"])).mean()) * vectors
 
 
-def _span(index: str, sizes: Mapping[str, Any]) -> Any:
-    """Elements along one dimension that a tile reads at this index, where the iterators take these sizes."""
-    span: Any = 1
-    for name, sign, by in _TERM.findall(index):
+def _span(index: str, dimension: int, sizes: Mapping[str, Any]) -> Any:
+    """Elements along one dimension that a tile reads at this index, where the iterators take these sizes; all of them
+    where TVM does not see how many."""
+    if _WRAPPED.search(index):
+        return dimension
+    start, _, end = index.partition(":")
+    length = re.search(r" \+ (\d+)$", end)
+    span: Any = int(end) - int(start) if end.isdigit() and start.isdigit() else int(length[1]) if length else 1
+    for name, sign, by in _TERM.findall(start):
         if name in sizes:
             steps = sizes[name] - 1
             span = span + (steps * int(by) if sign == "*" else steps // int(by) if sign else steps)

@@ -19,21 +19,43 @@ _EMPTY_CLI: Final = "import click; click.Group('empty').main(['--help'], standal
 def bench(name: str, console: Console, **options: Any) -> int:
     """Run one benchmark and print it; the exit code, 1 where what was measured is wrong.
 
-    options: those of `bench_tsel.measure`; no other benchmark has any.
+    options: those of the benchmark's `measure`; help has none.
 
     Raises:
         UserError: there is no benchmark of that name, or it has no such option.
     """
+    _require_options(name, options)
     if name == "tsel":
         from littledragon.pipelines import bench_tsel
 
         return bench_tsel.measure(console, **options)
+    if name == "workloads":
+        from littledragon.pipelines import bench_workloads
+
+        return bench_workloads.measure(console, **options)
+    if name == "schedulable":
+        from littledragon.pipelines import bench_schedulable
+
+        return bench_schedulable.measure(console, **options)
     if name != "help":
-        raise UserError(f"unknown benchmark '{name}': choose one of help, tsel")
-    if options:
-        raise UserError(f"bench help has no option {', '.join(f'--{option}' for option in options)}")
+        raise UserError(f"unknown benchmark '{name}': choose one of help, schedulable, tsel, workloads")
     _help(console)
     return 0
+
+
+_OPTIONS: Final[dict[str, set[str]]] = {
+    "help": set(),
+    "schedulable": {"workdir", "sample", "jobs", "seed", "out"},
+    "tsel": {"traces", "jobs", "seed", "families", "out"},
+    "workloads": {"zoo", "jobs", "seed", "workdir"},
+}
+
+
+def _require_options(name: str, options: dict[str, Any]) -> None:
+    if wrong := sorted(options.keys() - _OPTIONS.get(name, options.keys())):
+        raise UserError(f"bench {name} has no option {', '.join('--' + option for option in wrong)}")
+    if name == "schedulable" and "workdir" not in options:
+        raise UserError("bench schedulable: give the work directory of a run of `dragon workloads` as --workdir")
 
 
 def _help(console: Console) -> None:

@@ -262,12 +262,15 @@ def tsel_apply(file: Path, workload: str, target: str, as_json: bool, workdir: P
 @dragon.command()
 @click.argument("name")
 @click.option("--traces", type=click.IntRange(1, 1_000_000), help="tsel: how many are made, about; 600 if not given.")
-@click.option("--seed", type=int, help="tsel: seed of everything random.")
-@click.option("--jobs", type=click.IntRange(1, 256), help="tsel: child processes; 2 if not given.")
+@click.option("--sample", type=click.IntRange(1, 1_000_000), help="schedulable: workloads; 300 if not given.")
+@click.option("--zoo", type=click.Choice(["demo", "paper"]), help="workloads: which blocks; paper if not given.")
+@click.option("--workdir", type=click.Path(path_type=Path), help="schedulable: whose workloads; workloads: kept here.")
+@click.option("--seed", type=int, help="Seed of everything random.")
+@click.option("--jobs", type=click.IntRange(1, 256), help="Child processes; 2 if not given.")
 @click.option("--families", help="tsel: only these families, with commas between.")
-@click.option("--json", "out", type=click.Path(path_type=Path), help="tsel: write all figures to this file too.")
+@click.option("--json", "out", type=click.Path(path_type=Path), help="Write all figures to this file too.")
 def bench(name: str, families: str | None, **options: Any) -> int:
-    """Measure one thing of this toolkit against something else, by turns: `help` or `tsel`."""
+    """Measure one thing of this toolkit: `help`, `tsel`, `workloads` or `schedulable`."""
     from rich.console import Console
 
     from littledragon.pipelines.bench import bench as measure

@@ -104,7 +104,8 @@ def work(payload: Payload, config: Config) -> Result:
     """
     if "accepted" in payload:
         return Result({"placements": merge(payload["accepted"], splits.load_sealed())})
-    rows = children.worker("lower").call(
+    # A child that has imported PyTorch is twice as large.
+    rows = children.worker("import" if "path" in payload["with"] else "lower").call(
         f"littledragon.compiler.{payload['function']}", deadline_s=DEADLINE_S, **payload["with"]
     )
     if all(row["task"] is None for row in rows):

@@ -118,27 +118,29 @@ def latent_expand(tokens: int, heads: int, nope: int, rope: int, rank: int, dtyp
 def latent_attention(
     batch: int, heads: int, queries: int, keys: int, nope: int, rope: int, value: int, dtype: str
 ) -> Program:
-    """Causal attention over expanded keys: S = (Q·Kᵀ over `nope` numbers of each head + Q·Kᵀ over the `rope` rotary
-    ones that all heads share) / √(nope + rope), softmax, context of `value` numbers. With one query it is a decoding
-    step over a cache that is not compressed.
+    """Causal attention over expanded keys: Q·Kᵀ over the `rope` rotary numbers that all heads share; the scores, which
+    are that and Q·Kᵀ over `nope` numbers of each head, divided by √(nope + rope); softmax; context of `value` numbers.
+    With one query it is a decoding step over a cache that is not compressed.
     """
     from tvm import te
 
     shape = (batch, heads, queries, keys)
 
-    def scores(query: Any, key: Any, key_rope: Any) -> Any:
-        d, r = te.reduce_axis((0, nope), name="d"), te.reduce_axis((0, rope), name="r")
-        own = te.compute(
-            shape, lambda b, h, q, t: te.sum(wide(query[b, q, h, d]) * wide(key[b, t, h, d]), axis=d), name="qk"
-        )
-        shared = te.compute(
+    def shared(query: Any, key_rope: Any) -> Any:
+        r = te.reduce_axis((0, rope), name="r")
+        return te.compute(
             shape,
             lambda b, h, q, t: te.sum(wide(query[b, q, h, nope + r]) * wide(key_rope[b, t, r]), axis=r),
-            name="qr",
+            name="shared",
         )
 
+    def scores(query: Any, key: Any, shared: Any) -> Any:
+        d = te.reduce_axis((0, nope), name="d")
+        raw = te.compute(
+            shape, lambda b, h, q, t: te.sum(wide(query[b, q, h, d]) * wide(key[b, t, h, d]), axis=d), name="qk"
+        )
         return te.compute(
-            shape, lambda b, h, q, t: (own[b, h, q, t] + shared[b, h, q, t]) * (nope + rope) ** -0.5, name="scores"
+            shape, lambda b, h, q, t: (raw[b, h, q, t] + shared[b, h, q, t]) * (nope + rope) ** -0.5, name="scores"
         )
 
     def causal(b: Any, h: Any, q: Any, t: Any) -> Any:
@@ -154,7 +156,9 @@ def latent_attention(
         return rounded(raw, dtype)
 
     def forward(query: Any, key: Any, key_rope: Any, values: Any) -> Any:
-        found = stage("latent_scores", "scores", scores, query, key, key_rope)
+        found = stage(
+            "latent_scores", "scores", scores, query, key, stage("rope_scores", "shared", shared, query, key_rope)
+        )
         weights = softmax(found, dtype, causal if queries > 1 else None)
         return stage("latent_context", "context", context, weights, values)
 

@@ -19,7 +19,7 @@ def turned_element(x: Any, place: tuple[Any, ...], d: Any, row: Any, table: Any,
     if pairs == "halves":
         angle, first, other = d % half, d < half, (d + half) % turned
     else:
-        angle, first, other = d // 2, d % 2 == 0, d ^ 1
+        angle, first, other = d // 2 % half, d % 2 == 0, d ^ 1
     own, paired = wide(x[(*place, d)]), wide(x[(*place, other)])
     cos, sin = wide(table[row, angle]), wide(table[row, half + angle])
     return own * cos + tirx.if_then_else(first, -paired, paired) * sin

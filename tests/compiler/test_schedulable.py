@@ -39,8 +39,9 @@ def block(name: str, reads: dict[str, list[str]], **changed: Any) -> dict[str, A
 def features(*blocks: dict[str, Any], dtype: str = "float32") -> dict[str, Any]:
     """What `predict` reads of F."""
     loops = [{"index": index, "name": name, "extent": 128} for index, name in enumerate("ijk")]
-    buffers = {read["buffer"] for b in blocks for read in (*b["reads"], *b["writes"])}
-    return {"loops": loops, "blocks": list(blocks), "buffers": [{"name": name, "dtype": dtype} for name in buffers]}
+    names = {read["buffer"] for b in blocks for read in (*b["reads"], *b["writes"])}
+    buffers = [{"name": name, "dtype": dtype, "shape": [1 << 16] * 3} for name in sorted(names)]
+    return {"loops": loops, "blocks": list(blocks), "buffers": buffers}
 
 
 def product(dtype: str = "float32", **extents: Any) -> dict[str, Any]:
@@ -77,18 +78,36 @@ def test_chance_of_a_legal_tiling_is_that_of_counting_them_all() -> None:
             legal += (virtual <= 3 and 2**threads >= 2 and held <= 100) * (1 if outer else 2)
     target |= {"thread_warp_size": 2}
     exact = legal / len(cuts) / 3 * (4 / 6) ** 2
-    dtypes = {buffer["name"]: buffer["dtype"] for buffer in facts["buffers"]}
-    assert schedulable._chance(facts["blocks"][0], dtypes, target) == pytest.approx(exact, abs=0.03)
+    buffers = {buffer["name"]: buffer for buffer in facts["buffers"]}
+    assert schedulable._chance(facts["blocks"][0], buffers, target) == pytest.approx(exact, abs=0.03)
 
 
 def test_grouped_convolution_and_depthwise_are_no_products_for_tensor_cores() -> None:
-    dtypes = {"x": "float16", "w": "float16"}
-    assert schedulable._tensor_product(block("dense", {"x": ["v_i", "v_k"], "w": ["v_j", "v_k"]}, k=16), dtypes)
-    groups = {"x": ["v_i", "v_j // 32 * 16 + v_k"], "w": ["v_j", "v_k"]}
-    assert not schedulable._tensor_product(block("grouped", groups, k=16), dtypes)
-    assert not schedulable._tensor_product(
-        block("depthwise", {"x": ["v_i", "v_j + v_k"], "w": ["v_i", "v_k"]}, k=3), dtypes
-    )
+    buffers = {"x": {"dtype": "float16"}, "w": {"dtype": "float16"}}
+
+    def tensor(x: list[str], w: list[str]) -> bool:
+        return schedulable._tensor_product(block("product", {"x": x, "w": w}, k=16), buffers)
+
+    assert tensor(["v_i", "v_k"], ["v_j", "v_k"])
+    assert not tensor(["v_i", "v_j // 32 * 16 + v_k"], ["v_j", "v_k"])
+    assert not tensor(["v_i", "v_j + v_k"], ["v_i", "v_k"])
+
+
+@pytest.mark.parametrize(
+    ("index", "elements"),
+    [
+        ("v_i", 8),
+        ("v_i * 2 + v_k", 8 * 2 - 1 + 2),
+        ("v_i // 4 + 3", 2),
+        ("0:12", 12),
+        ("v_i:v_i + 5", 12),
+        ("max(min(v_i + v_k - 7, 99), 0)", 100),
+        ("(v_i + 32) % 64", 100),
+        ("0", 1),
+    ],
+)
+def test_elements_that_a_tile_reads_along_a_dimension(index: str, elements: int) -> None:
+    assert schedulable._span(index, 100, {"v_i": 8, "v_k": 3}) == elements
 
 
 def test_large_element_wise_program_takes_the_local_rules() -> None:

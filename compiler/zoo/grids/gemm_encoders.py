@@ -11,9 +11,9 @@ BATCHES: Final = (1, 8, 32)
 DENOISED: Final = (1, 2, 8)
 """Images that a diffusion transformer denoises at once: one, one with and without its text, four of these."""
 SHORT: Final = 128
-"""Tokens of a short text, beside the model's longest."""
+"""Tokens of a short text or utterance, beside the longest."""
 LONGEST: Final = 2048
-"""Long-context encoders are run on less than their longest text."""
+"""Tokens of a text, where the model could take more."""
 DECODING: Final = (8, 40)
 """Rows of the decoder of an encoder-decoder: sequences, and five beams of each."""
 
@@ -53,7 +53,8 @@ def list_all(listing: Listing) -> None:
 def sequences(model: Encoder) -> list[tuple[int, int]]:
     """(batch, tokens) of one step."""
     batches = DENOISED if model.key.startswith(DIFFUSION) else BATCHES
-    lengths = [min(model.tokens, LONGEST), *[SHORT] * bool(model.vocab and model.tokens > 2 * SHORT)]
+    whole = min(model.tokens, LONGEST) if model.vocab else model.tokens
+    lengths = [whole, *[SHORT] * bool(model.vocab and model.tokens > 2 * SHORT)]
     return [(batch, length) for length in lengths for batch in batches]
 
 

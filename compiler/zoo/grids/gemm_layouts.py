@@ -55,7 +55,9 @@ def list_all(listing: Listing) -> None:
     for model in (*DECODERS, *MIXTURES):
         products = [*PROJECTIONS] * model.key.startswith(MAXTEXT) + [*EINSUMS] * model.key.startswith(GEMMA)
         for product in products:
-            _decoder(listing, model, product)
+            # With as many key heads as query heads, the key projection is the query projection again.
+            if "g" not in product.equation or model.kv_heads != model.heads:
+                _decoder(listing, model, product)
     for encoder in ENCODERS:
         for product in BATCHED if encoder.key.startswith(FLAX) else ():
             _encoder(listing, encoder, product)

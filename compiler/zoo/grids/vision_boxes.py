@@ -8,7 +8,16 @@ from typing import Final, NamedTuple
 
 from littledragon.compiler.zoo import vision_detect, vision_train
 from littledragon.compiler.zoo.block import Model
-from littledragon.compiler.zoo.grids.vision_listing import ELEMENTWISE, Listing, Sizes, by, images, short, volume
+from littledragon.compiler.zoo.grids.vision_listing import (
+    ELEMENTWISE,
+    Listing,
+    Sizes,
+    by,
+    images,
+    short,
+    turn_of,
+    volume,
+)
 
 BATCHES: Final = (1, 8, 32)
 """One image at a time, a server's batch, and a batch of training or of offline inference."""
@@ -103,13 +112,13 @@ SAMPLED: Final = (
 
 def add(listing: Listing) -> None:
     """List all of them."""
-    for number, detector in enumerate(DETECTORS):
-        _scores(listing, detector, number)
-        _boxes(listing, detector, number)
-    for number, (key, model, channels, levels) in enumerate(REGIONS):
-        _regions(listing, key, model, channels, levels, number)
-    for number, (key, model, queries, dim, levels) in enumerate(SAMPLED):
-        _sampled(listing, key, model, queries, dim, levels, number)
+    for detector in DETECTORS:
+        _scores(listing, detector, turn_of(detector.key))
+        _boxes(listing, detector, turn_of(detector.key))
+    for key, model, channels, levels in REGIONS:
+        _regions(listing, key, model, channels, levels, turn_of(key))
+    for key, model, queries, dim, levels in SAMPLED:
+        _sampled(listing, key, model, queries, dim, levels, turn_of(key))
     for model_key, boxes in (("solov2", 500), ("solov2", 2000)):
         model = Model("SOLOv2", "WXinlong/SOLO", "BSD-2-Clause")
         about = f"decay of the scores of {boxes} masks by their overlaps"

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from littledragon.compiler.zoo import vision, vision_conv, vision_resize
 from littledragon.compiler.zoo.grids.vision_deployments import CLIPS, IMAGES, case, named, unit
-from littledragon.compiler.zoo.grids.vision_listing import ELEMENTWISE, Listing, by, images, short, volume
+from littledragon.compiler.zoo.grids.vision_listing import ELEMENTWISE, Listing, by, images, short, turn_of, volume
 from littledragon.compiler.zoo.models.vision import LAYERS, Layer
 
 DIFFUSION: Final = ("stable-diffusion", "sd", "ddpm", "taesd", "dc-ae", "swin2sr", "hovernet", "smp-unet")
@@ -14,7 +14,8 @@ DIFFUSION: Final = ("stable-diffusion", "sd", "ddpm", "taesd", "dc-ae", "swin2sr
 
 def add(listing: Listing) -> None:
     """List every layer of the table that is one of these."""
-    for number, layer in enumerate(LAYERS):
+    for layer in LAYERS:
+        number = turn_of(layer.inputs, layer.outputs, *layer.size, *layer.kernel)
         if layer.kind in ("max_pool", "avg_pool"):
             _pool(listing, layer, number)
         elif layer.kind == "mean":
@@ -78,7 +79,8 @@ def _mean(listing: Listing, layer: Layer, number: int) -> None:
 def _excite(listing: Listing, layer: Layer, number: int) -> None:
     inner, gate = layer.tail
     for turn, batch in enumerate((1, 8, 64)):
-        dtype = ("float16", "float32")[(number + turn) % 2]
+        # Alone in float32: tensor cores have no product with a vector.
+        dtype = "float32" if batch == 1 else ("float16", "float32")[(number + turn) % 2]
         listing.add(
             "squeeze_excite",
             layer.key,

@@ -19,7 +19,7 @@ from littledragon.compiler.zoo.grids.vision_deployments import (
     unit,
     worded,
 )
-from littledragon.compiler.zoo.grids.vision_listing import Listing, Sizes, images, volume
+from littledragon.compiler.zoo.grids.vision_listing import Listing, Sizes, images, turn_of, volume
 from littledragon.compiler.zoo.models.vision import LAYERS, Layer
 
 POINTWISE: Final = (ALONE[0], ALONE[1], SERVED[1], TRAINED[0], TRAINED[1])
@@ -29,7 +29,8 @@ GRADIENT_BATCH: Final = 32
 
 def add(listing: Listing) -> None:
     """List every layer of the table."""
-    for number, layer in enumerate(LAYERS):
+    for layer in LAYERS:
+        number = turn_of(layer.inputs, layer.outputs, *layer.size, *layer.kernel)
         if layer.kind == "conv":
             _convolution(listing, layer, number)
             _gradients(listing, layer, number)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator
 from math import prod
 from typing import Any, Final
+from zlib import crc32
 
 from littledragon.compiler.zoo.block import MOST_CASES, Block, Case, Model, Program, block
 
@@ -55,6 +56,11 @@ class Listing:
             for start in range(0, len(cases), MOST_CASES):
                 number = f"-{start // MOST_CASES + 1}" if len(cases) > MOST_CASES else ""
                 yield block("vision", operator, model, key + number, build, *cases[start : start + MOST_CASES])
+
+
+def turn_of(*words: object) -> int:
+    """Where turns begin for what these words name: a number that depends on nothing else in the grid."""
+    return crc32("-".join(map(str, words)).encode())
 
 
 def by(size: Sizes) -> str:

@@ -4,7 +4,16 @@ from typing import Final
 
 from littledragon.compiler.zoo import vision, vision_resize, vision_train
 from littledragon.compiler.zoo.block import Model
-from littledragon.compiler.zoo.grids.vision_listing import ELEMENTWISE, Listing, Sizes, by, images, short, volume
+from littledragon.compiler.zoo.grids.vision_listing import (
+    ELEMENTWISE,
+    Listing,
+    Sizes,
+    by,
+    images,
+    short,
+    turn_of,
+    volume,
+)
 
 BATCHES: Final = (1, 4, 16)
 """One image at a time, a GPU's share of a training batch, a whole training batch."""
@@ -90,11 +99,11 @@ STYLES: Final = ((512, 512), (512, 256), (256, 128), (128, 64), (64, 32))
 
 def add(listing: Listing) -> None:
     """List all of them."""
-    for number, (key, model, classes, small, large) in enumerate(SEGMENTATION):
-        _segmented(listing, key, model, classes, small, large, number)
-    for number, (key, model, classes, size) in enumerate(VOLUMES):
+    for key, model, classes, small, large in SEGMENTATION:
+        _segmented(listing, key, model, classes, small, large, turn_of(key))
+    for key, model, classes, size in VOLUMES:
         for turn, batch in enumerate((1, 4)):
-            dtype = ("float16", "float32")[(number + turn) % 2]
+            dtype = ("float16", "float32")[(turn_of(key) + turn) % 2]
             count = volume(batch, classes, *size)
             about = f"sums of the Dice loss of {classes} classes, {by(size)}, {images(batch, 'volume')}"
             name = f"c{classes}-{short(size)}-b{batch}-{dtype}"
@@ -112,15 +121,15 @@ def add(listing: Listing) -> None:
                 size=size,
                 dtype=dtype,
             )
-    for number, (key, model, reach, levels) in enumerate(FLOW):
+    for key, model, reach, levels in FLOW:
         for level, (channels, size) in enumerate(levels):
-            _flow(listing, key, model, reach, channels, size, number + level)
+            _flow(listing, key, model, reach, channels, size, turn_of(key) + level)
     _responses(listing)
     stylegan = Model("StyleGAN2", "NVlabs/stylegan2-ada-pytorch", "NVIDIA Source Code License")
-    for number, (inputs, outputs) in enumerate(STYLES):
+    for inputs, outputs in STYLES:
         for turn, batch in enumerate((1, 8, 32)):
             for kernel in (3, 1):
-                dtype = ("float16", "float32")[(number + turn + kernel) % 2]
+                dtype = ("float16", "float32")[(inputs // outputs + turn + kernel) % 2]
                 filters = outputs if kernel == 3 else 3  # to colours
                 count = volume(batch, inputs, filters, kernel, kernel)
                 listing.add(
@@ -233,10 +242,10 @@ def _flow(listing: Listing, key: str, model: Model, reach: int, channels: int, s
 
 
 def _responses(listing: Listing) -> None:
-    for number, (key, model, layers) in enumerate(RESPONSES):
+    for key, model, layers in RESPONSES:
         for place, (channels, size) in enumerate(layers):
             for turn, batch in enumerate((1, 8, 64)):
-                dtype = ("float32", "float16")[(number + place + turn) % 2]
+                dtype = ("float32", "float16")[(turn_of(key) + place + turn) % 2]
                 count = volume(batch, channels, *size)
                 listing.add(
                     "local_response_norm",

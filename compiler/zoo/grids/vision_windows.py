@@ -4,7 +4,7 @@ from typing import Final, NamedTuple
 
 from littledragon.compiler.zoo import vision_window
 from littledragon.compiler.zoo.block import Model
-from littledragon.compiler.zoo.grids.vision_listing import Listing, images, volume
+from littledragon.compiler.zoo.grids.vision_listing import Listing, images, turn_of, volume
 
 BATCHES: Final = (1, 8, 64)
 """One image at a time, a server's batch, a GPU's share of a training batch."""
@@ -58,13 +58,13 @@ NEIGHBOURS: Final = (
 
 def add(listing: Listing) -> None:
     """List all of them."""
-    for number, each in enumerate(WINDOWS):
+    for each in WINDOWS:
         for stage in range(each.stages):
-            _windows(listing, each, stage, number + stage)
-    for number, (key, model, heads, dilations) in enumerate(NEIGHBOURS):
+            _windows(listing, each, stage, turn_of(each.key) + stage)
+    for key, model, heads, dilations in NEIGHBOURS:
         side = 96 if "384" in key else 56
         for stage, dilation in enumerate(dilations):
-            _neighbours(listing, key, model, (heads << stage, side >> stage, dilation), number + stage)
+            _neighbours(listing, key, model, (heads << stage, side >> stage, dilation), turn_of(key) + stage)
 
 
 def _windows(listing: Listing, each: Windows, stage: int, number: int) -> None:

@@ -1,6 +1,6 @@
 """Writes `networks.csv` and `layers.csv`: the layers of published networks, as torch runs them.
 
-Each network of `networks/` is run once, without data, and every convolution, pooling, resizing, group norm and
+Each network of `networks/` is run once, without data, and every convolution, pooling, resizing and
 squeeze-and-excitation that it does is written down with what follows it at once. A layer is left out where one of its
 kind that came before is within a factor of 1.5 of it in every extent: those are near twins, and one of them tells as
 much as both. To run it, in a throw-away environment:
@@ -142,9 +142,6 @@ def rows(steps: list[Step]) -> Iterator[Row]:
             if method in _RESIZES and step.shape != given[0].shape:
                 channels, tail = given[0].shape[1], (*corners, *_tail(step))
                 yield Row(_RESIZES[method], channels, channels, given[0].shape[2:], step.shape[2:], tail=tail)
-        elif step.name == "native_group_norm":
-            shape = given[0].shape
-            yield Row("group_norm", shape[1], shape[1], shape[2:], groups=given[6], tail=_tail(step))
         elif step.name == "mul" and all(isinstance(value, Step) for value in given[:2]):
             yield from _excitation(*given[:2])
 
@@ -228,9 +225,10 @@ def kind(row: Row) -> tuple[Any, ...]:
     """What must be equal for two layers to be compared by their extents."""
     spread = tuple(extent > 1 for extent in row.kernel)
     if row.kind == "transposed" and row.groups == 1:
-        return "conv", (1,) * len(row.size), (1,) * len(row.size), spread, 1, 1, 0
+        return "conv", (1,) * len(row.size), (1,) * len(row.size), spread, False, 1, 1, 0
     each = (row.outputs // row.groups, row.inputs // row.groups, 0) if row.groups > 1 else (1, 1, 0)
-    return row.kind, row.stride, row.dilation, spread, *each
+    shuffled = any(word.startswith("shuffle") for word in row.tail)
+    return row.kind, row.stride, row.dilation, spread, shuffled, *each
 
 
 def extents(row: Row) -> Sizes:

@@ -8,9 +8,7 @@ from typing import Final, Literal
 from littledragon.compiler.zoo.block import Model
 
 Sizes = tuple[int, ...]
-Kind = Literal[
-    "conv", "transposed", "max_pool", "avg_pool", "mean", "nearest", "linear", "cubic", "group_norm", "excite"
-]
+Kind = Literal["conv", "transposed", "max_pool", "avg_pool", "mean", "nearest", "linear", "cubic", "excite"]
 
 
 @dataclass(frozen=True)
@@ -28,7 +26,7 @@ class Layer:
     size: Sizes
     """Of what it takes."""
     kernel: Sizes
-    """For a resize, the size of what it gives; empty for `mean`, `group_norm` and `excite`."""
+    """For a resize, the size of what it gives; empty for `mean` and `excite`."""
     stride: Sizes
     padding: Sizes
     """For `transposed`, what it adds to the size of the result stands behind it."""

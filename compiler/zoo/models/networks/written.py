@@ -2,205 +2,202 @@
 
 from collections.abc import Callable, Iterator
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
-from littledragon.compiler.zoo.models.networks.network import APACHE, BSD, MIT, Network
+from littledragon.compiler.zoo.models.networks.network import APACHE, BSD, MIT, Network, Shape
 
-Layer = tuple[Any, ...]
-"""("conv" | "up", inputs, outputs, kernel, stride, padding, then an activation or None, then dilation or groups)."""
+_UNSTATED = "none stated"
+
+
+class Conv(NamedTuple):
+    """A convolution over `space` dimensions, transposed if `up`, then what `then` names, in order."""
+
+    space: int
+    inputs: int
+    outputs: int
+    kernel: int
+    stride: int = 1
+    padding: int = 0
+    then: tuple[str, ...] = ()
+    dilation: int = 1
+    groups: int = 1
+    up: bool = False
+    more: int = 0
 
 
 def networks() -> Iterator[Network]:
     """Images, then sound."""
-    yield from _images()
-    yield from _sound()
+    yield from _generators()
+    yield from _larger_images()
+    yield from _dilated_images()
+    yield from _vocoders()
+    yield from _listeners()
 
 
-def _images() -> Iterator[Network]:
+def _generators() -> Iterator[Network]:
+    """Images from noise or from other images, and poses from features."""
+    norm, leaky = ("norm", "relu"), ("norm", "leaky")
     dcgan = "pytorch/examples dcgan"
-    widths = (100, 512, 256, 128, 64, 3)
-    generator = [
-        ("up2", a, b, 4, 2 if place else 1, 1 if place else 0, "tanh" if b == 3 else "norm-relu")
-        for place, (a, b) in enumerate(pairwise(widths))
+    first = [Conv(2, 100, 512, 4, then=norm, up=True)]
+    rest = [Conv(2, a, b, 4, 2, 1, norm, up=True) for a, b in pairwise((512, 256, 128, 64))]
+    last = [Conv(2, 64, 3, 4, 2, 1, ("tanh",), up=True)]
+    yield _network("dcgan-generator", "DCGAN generator", dcgan, BSD, (100, 1, 1), [*first, *rest, *last])
+    critic = [Conv(2, a, b, 4, 2, 1, leaky) for a, b in pairwise((3, 64, 128, 256, 512))]
+    yield _network("dcgan-critic", "DCGAN discriminator", dcgan, BSD, (3, 64, 64), critic)
+    source = "junyanz/pytorch-CycleGAN-and-pix2pix"
+    down = [Conv(2, a, b, 4, 2, 1, leaky) for a, b in pairwise((3, 64, 128, 256, 512, 512))]
+    yield _network("pix2pix-down", "pix2pix U-Net 256", f"{source} unet_256", BSD, (3, 256, 256), down)
+    ups = ((512, 512, 4), (1024, 512, 8), (1024, 256, 16), (512, 128, 32), (256, 64, 64), (128, 3, 128))
+    for inner, outer, size in ups:
+        layer = Conv(2, inner, outer, 4, 2, 1, norm if outer > 3 else ("tanh",), up=True)
+        yield _network(f"pix2pix-{size}", "pix2pix U-Net 256", f"{source} unet_256", BSD, (inner, size, size), [layer])
+    cycle = [
+        Conv(2, 3, 64, 7, 1, 3, norm),
+        Conv(2, 64, 128, 3, 2, 1, norm),
+        Conv(2, 128, 256, 3, 2, 1, norm),
+        Conv(2, 256, 256, 3, 1, 1, norm),
+        Conv(2, 256, 128, 3, 2, 1, norm, up=True, more=1),
+        Conv(2, 128, 64, 3, 2, 1, norm, up=True, more=1),
+        Conv(2, 64, 3, 7, 1, 3, ("tanh",)),
     ]
-    yield _network("dcgan-generator", "DCGAN generator", dcgan, BSD, generator, (100, 1, 1))
-    critic = [("conv2", a, b, 4, 2, 1, "norm-leaky") for a, b in ((3, 64), (64, 128), (128, 256), (256, 512))]
-    yield _network("dcgan-critic", "DCGAN discriminator", dcgan, BSD, critic, (3, 64, 64))
-    pix2pix, cyclegan = (
-        "junyanz/pytorch-CycleGAN-and-pix2pix unet_256",
-        "junyanz/pytorch-CycleGAN-and-pix2pix resnet_9blocks",
+    yield _network("cyclegan", "CycleGAN generator", f"{source} resnet_9blocks", BSD, (3, 256, 256), cycle)
+    simple, vitpose = "microsoft/human-pose-estimation.pytorch", "ViTAE-Transformer/ViTPose"
+    head = [Conv(2, a, b, 4, 2, 1, norm, up=True) for a, b in pairwise((2048, 256, 256, 256))]
+    yield _network("pose-resnet50", "Simple Baselines R50", simple, MIT, (2048, 8, 6), [*head, Conv(2, 256, 17, 1)])
+    head = [Conv(2, a, b, 4, 2, 1, norm, up=True) for a, b in pairwise((768, 256, 256))]
+    yield _network("vitpose-b", "ViTPose-B", vitpose, APACHE, (768, 16, 12), [*head, Conv(2, 256, 17, 1)])
+    fcn = [Conv(2, 21, 21, 4, 2, up=True), Conv(2, 21, 21, 16, 8, up=True)]
+    yield _network("fcn-8s", "FCN-8s", "shelhamer/fcn.berkeleyvision.org voc-fcn8s", "BSD-2-Clause", (21, 16, 16), fcn)
+
+
+def _larger_images() -> Iterator[Network]:
+    """Super-resolution of crops, frames and pictures."""
+    for factor in (2, 3, 4):
+        small = [
+            Conv(2, 1, 56, 5, 1, 2),
+            Conv(2, 56, 12, 1),
+            Conv(2, 12, 12, 3, 1, 1),
+            Conv(2, 12, 56, 1),
+            Conv(2, 56, 1, 9, factor, 4, up=True, more=factor - 1),
+        ]
+        name = f"FSRCNN x{factor}"
+        yield _network(f"fsrcnn-x{factor}", name, "arXiv:1608.00367", _UNSTATED, (1, 240, 320), small)
+    edsr, swinir = "sanghyun-son/EDSR-PyTorch", "JingyunLiang/SwinIR"
+    ends: tuple[tuple[str, str, str, str, int, int, int, tuple[int, ...]], ...] = (
+        ("edsr-baseline-x2", "EDSR baseline x2", edsr, MIT, 64, 64, 2, (48, 128, 339)),
+        ("edsr-x2", "EDSR x2", edsr, MIT, 256, 256, 2, (48, 128)),
+        ("edsr-x3", "EDSR x3", edsr, MIT, 256, 256, 3, (48, 128)),
+        ("rcan-x3", "RCAN x3", "yulunzhang/RCAN", _UNSTATED, 64, 64, 3, (48, 226)),
+        ("espcn-x3", "ESPCN x3", "arXiv:1609.05158", _UNSTATED, 32, 3, 3, (17, 256)),
+        ("swinir-light-x4", "SwinIR x4, lightweight", swinir, APACHE, 60, 3, 4, (64, 256)),
     )
-    for place, (inner, outer) in enumerate(((512, 512), (1024, 512), (1024, 256), (512, 128), (256, 64), (128, 3))):
-        size = 256 // 2 ** (6 - place)
-        layers = [("up2", inner, outer, 4, 2, 1, "tanh" if outer == 3 else "norm-relu")]
-        yield _network(f"pix2pix-{size}", "pix2pix U-Net 256", pix2pix, BSD, layers, (inner, size, size))
-    down = [("conv2", a, b, 4, 2, 1, "norm-leaky") for a, b in ((3, 64), (64, 128), (128, 256), (256, 512), (512, 512))]
-    yield _network("pix2pix-down", "pix2pix U-Net 256", pix2pix, BSD, down, (3, 256, 256))
-    cycle: list[Layer] = [
-        ("conv2", 3, 64, 7, 1, 3, "norm-relu"),
-        ("conv2", 64, 128, 3, 2, 1, "norm-relu"),
-        ("conv2", 128, 256, 3, 2, 1, "norm-relu"),
-        ("conv2", 256, 256, 3, 1, 1, "norm-relu"),
-        ("up2", 256, 128, 3, 2, 1, "norm-relu", 1),
-        ("up2", 128, 64, 3, 2, 1, "norm-relu", 1),
-        ("conv2", 64, 3, 7, 1, 3, "tanh"),
-    ]
-    yield _network("cyclegan", "CycleGAN generator", cyclegan, BSD, cycle, (3, 256, 256))
-    pose = "microsoft/human-pose-estimation.pytorch"
-    for width in (2048, 768):
-        head = [("up2", a, 256, 4, 2, 1, "norm-relu") for a in (width, 256, 256)] + [("conv2", 256, 17, 1, 1, 0, None)]
-        name = "Simple Baselines R50" if width == 2048 else "ViTPose-B"
-        source = pose if width == 2048 else "ViTAE-Transformer/ViTPose"
-        size = (8, 6) if width == 2048 else (16, 12)
-        yield _network(f"pose-{width}", name, source, MIT if width == 2048 else APACHE, head, (width, *size))
-    fcn = [("up2", 21, 21, 4, 2, 1, None), ("up2", 21, 21, 16, 8, 4, None)]
-    yield _network("fcn-8s", "FCN-8s", "shelhamer/fcn.berkeleyvision.org voc-fcn8s", "BSD-2-Clause", fcn, (21, 16, 16))
-    for factor, padding, more in ((2, 4, 1), (3, 4, 2), (4, 4, 3)):
-        small: list[Layer] = [
-            ("conv2", 1, 56, 5, 1, 2, "prelu"),
-            ("conv2", 56, 12, 1, 1, 0, "prelu"),
-            ("conv2", 12, 12, 3, 1, 1, "prelu"),
-            ("conv2", 12, 56, 1, 1, 0, "prelu"),
-            ("up2", 56, 1, 9, factor, padding, None, more),
-        ]
-        yield _network(
-            f"fsrcnn-x{factor}", f"FSRCNN x{factor}", "arXiv:1608.00367", "none stated", small, (1, 240, 320)
-        )
-    for key, name, width, size, factor in (
-        ("edsr-baseline", "EDSR baseline", 64, 128, 2),
-        ("edsr", "EDSR", 256, 48, 2),
-        ("rcan", "RCAN", 64, 48, 3),
-        ("srresnet", "SRResNet", 64, 96, 2),
-        ("espcn", "ESPCN", 32, 256, 3),
-        ("carn-mobile", "CARN-M", 64, 320, 4),
-    ):
-        colours = 3 if key == "espcn" else width
-        layers = [
-            ("conv2", width, width, 3, 1, 1, "relu"),
-            ("conv2", width, colours * factor**2, 3, 1, 1, f"shuffle{factor}"),
-        ]
-        yield _network(key, name, _SUPER[key], MIT, layers, (width, size, size))
-    rrdb: list[Layer] = [
-        ("conv2", 64 + 32 * n, 64 if n == 4 else 32, 3, 1, 1, None if n == 4 else "leaky") for n in range(5)
-    ]
-    for place, layer in enumerate(rrdb):
-        yield _network(f"real-esrgan-{place}", "Real-ESRGAN", "xinntao/Real-ESRGAN", BSD, [layer], (layer[1], 256, 256))
-    for place, (width, size) in enumerate(((512, 28), (512, 60), (256, 60), (128, 60))):
-        dilated: list[Layer] = [("conv2", width, width // 2 if place > 1 else width, 3, 1, 2, "relu", 2)]
-        yield _network(
-            f"csrnet-{place}", "CSRNet", "leeyeehoo/CSRNet-pytorch", "none stated", dilated, (width, size, size)
-        )
+    for key, name, source, licence, width, colours, factor, sizes in ends:
+        for size in sizes:
+            end = [Conv(2, width, colours * factor**2, 3, 1, 1, (f"shuffle{factor}",))]
+            yield _network(f"{key}-{size}", name, source, licence, (width, size, size), end)
+    body = [Conv(2, 256, 256, 3, 1, 1, ("relu",))]
+    yield _network("edsr-body", "EDSR", edsr, MIT, (256, 48, 48), body)
+    for width in (64, 96, 128, 160, 192):
+        dense = [Conv(2, width, 64, 3, 1, 1) if width == 192 else Conv(2, width, 32, 3, 1, 1, ("leaky",))]
+        yield _network(f"real-esrgan-{width}", "Real-ESRGAN", "xinntao/Real-ESRGAN", BSD, (width, 256, 256), dense)
+
+
+def _dilated_images() -> Iterator[Network]:
+    """Crowds and streets: convolutions that look further without stride."""
+    for a, b, size in ((512, 512, 28), (512, 512, 60), (256, 128, 60), (128, 64, 60)):
+        crowd = [Conv(2, a, b, 3, 1, 2, ("relu",), 2)]
+        key = f"csrnet-{a}-{size}"
+        yield _network(key, "CSRNet", "leeyeehoo/CSRNet-pytorch", _UNSTATED, (a, size, size), crowd)
     for dilation in (2, 4, 8, 16):
-        bottleneck: list[Layer] = [("conv2", 32, 32, 3, 1, dilation, "norm-relu", dilation)]
-        yield _network(f"enet-d{dilation}", "ENet", "arXiv:1606.02147", "none stated", bottleneck, (32, 64, 128))
-        drn: list[Layer] = [
-            (
-                "conv2",
-                512 // (2 if dilation < 4 else 1),
-                512 if dilation > 2 else 256,
-                3,
-                1,
-                dilation,
-                "norm-relu",
-                dilation,
-            )
-        ]
-        if dilation < 8:
-            yield _network(f"drn-d{dilation}", "DRN-D-105", "fyu/drn", BSD, drn, (drn[0][1], 112, 112))
+        narrow = [Conv(2, 32, 32, 3, 1, dilation, ("norm", "relu"), dilation)]
+        yield _network(f"enet-d{dilation}", "ENet", "arXiv:1606.02147", _UNSTATED, (32, 64, 128), narrow)
+    for width, dilation in ((256, 2), (512, 4)):
+        stage = [Conv(2, width, width, 3, 1, dilation, ("norm", "relu"), dilation)]
+        yield _network(f"drn-d-105-d{dilation}", "DRN-D-105", "fyu/drn", BSD, (width, 112, 112), stage)
 
 
-_SUPER = {
-    "edsr-baseline": "sanghyun-son/EDSR-PyTorch EDSR_baseline",
-    "edsr": "sanghyun-son/EDSR-PyTorch EDSR",
-    "rcan": "yulunzhang/RCAN",
-    "srresnet": "arXiv:1609.04802",
-    "espcn": "arXiv:1609.05158",
-    "carn-mobile": "nmhkahn/CARN-pytorch",
-}
-
-
-def _sound() -> Iterator[Network]:
-    """Half a second to ten seconds of sound, or the frames of that."""
-    demucs: list[Layer] = []
-    for a, b in ((2, 64), (64, 128), (128, 256), (256, 512), (512, 1024)):
-        demucs += [("conv1", a, b, 8, 4, 2, "relu"), ("conv1", b, b, 1, 1, 0, None)]
-    yield _network("demucs", "Demucs", "facebookresearch/demucs v2", MIT, demucs, (2, 176400))
-    for place, (a, b) in enumerate(((1024, 512), (512, 256), (256, 128), (128, 64), (64, 8))):
-        up: list[Layer] = [("up1", a, b, 8, 4, 2, None if b == 8 else "relu")]
-        yield _network(f"demucs-up{place}", "Demucs", "facebookresearch/demucs v2", MIT, up, (a, 172 * 4**place))
-    tacotron: list[Layer] = [("conv1", 512, 512, 5, 1, 2, "norm-relu")]
-    tacotron += [("conv1", a, b, 5, 1, 2, "norm-tanh") for a, b in ((512, 80), (80, 512), (512, 512))]
-    yield _network("tacotron2", "Tacotron 2", "NVIDIA/tacotron2", BSD, tacotron, (512, 800))
-    gan: list[Layer] = []
-    for stage, width in enumerate((512, 256, 128, 64)):
-        kernel, stride = (16, 8) if stage < 2 else (4, 2)
-        gan.append(("up1", width, width // 2, kernel, stride, (kernel - stride) // 2, "leaky"))
-        for wide in (3, 7, 11):
-            for dilation in (1, 3, 5):
-                gan.append(("conv1", width // 2, width // 2, wide, 1, (wide - 1) // 2 * dilation, "leaky", dilation))
-    yield _network("hifi-gan-v1", "HiFi-GAN V1", "jik876/hifi-gan V1", MIT, gan, (512, 128))
+def _vocoders() -> Iterator[Network]:
+    """Sound made or taken apart: four seconds of music, one second of speech and more."""
+    music = "facebookresearch/demucs v2"
+    widths = (64, 128, 256, 512, 1024)
+    down: list[Conv] = []
+    for a, b in pairwise((2, *widths)):
+        down += [Conv(1, a, b, 8, 4, then=("relu",)), Conv(1, b, 2 * b, 1, then=("glu",))]
+    yield _network("demucs", "Demucs", music, MIT, (2, 176400), down)
+    for place, (b, a) in enumerate(reversed(list(pairwise((8, *widths))))):
+        up = [Conv(1, a, b, 8, 4, then=("relu",) if b > 8 else (), up=True)]
+        yield _network(f"demucs-up-{a}", "Demucs", music, MIT, (a, 172 * 4**place), up)
+    gan: list[Conv] = []
+    for width, kernel, stride in ((512, 16, 8), (256, 16, 8), (128, 4, 2), (64, 4, 2)):
+        half = width // 2
+        gan.append(Conv(1, width, half, kernel, stride, (kernel - stride) // 2, ("leaky",), up=True))
+        for wide, dilation in ((wide, dilation) for wide in (3, 7, 11) for dilation in (1, 3, 5)):
+            gan.append(Conv(1, half, half, wide, 1, wide // 2 * dilation, ("leaky",), dilation))
+    yield _network("hifi-gan-v1", "HiFi-GAN V1", "jik876/hifi-gan", MIT, (512, 128), gan)
     for dilation in (1, 4, 16, 64, 256):
-        wave: list[Layer] = [("conv1", 64, 128, 3, 1, dilation, None, dilation), ("conv1", 128, 64, 1, 1, 0, None)]
+        wave = [Conv(1, 64, 128, 3, 1, dilation, ("glu",), dilation), Conv(1, 64, 64, 1)]
         key = f"parallel-wavegan-d{dilation}"
-        yield _network(key, "Parallel WaveGAN", "kan-bayashi/ParallelWaveGAN", MIT, wave, (64, 25600))
-        tasnet: list[Layer] = [
-            ("conv1", 128, 512, 1, 1, 0, "prelu"),
-            ("conv1", 512, 512, 3, 1, dilation, "prelu", dilation, 512),
-            ("conv1", 512, 128, 1, 1, 0, "add"),
-        ]
-        yield _network(f"conv-tasnet-d{dilation}", "Conv-TasNet", "kaituoxu/Conv-TasNet", MIT, tasnet, (128, 3200))
-    for place, (width, kernel) in enumerate(((256, 33), (256, 39), (512, 51), (512, 63), (512, 75))):
-        quartz: list[Layer] = [
-            ("conv1", width, width, kernel, 1, kernel // 2, None, 1, width),
-            ("conv1", width, width, 1, 1, 0, "norm-relu"),
-        ]
-        yield _network(
-            f"quartznet-{place}", "QuartzNet 15x5", "NVIDIA/NeMo stt_en_quartznet15x5", APACHE, quartz, (width, 800)
-        )
-    ecapa: list[Layer] = [("conv1", 80, 1024, 5, 1, 2, "norm-relu")]
-    ecapa += [("conv1", 128, 128, 3, 1, dilation, "norm-relu", dilation, 1, (128, 300)) for dilation in (2, 3, 4)]
-    for layer, shape in ((ecapa[0], (80, 300)), (ecapa[1], (128, 300)), (ecapa[2], (128, 300)), (ecapa[3], (128, 300))):
-        key = f"ecapa-{layer[1]}-{layer[7] if len(layer) > 7 else 1}"
-        yield _network(key, "ECAPA-TDNN", "speechbrain/spkrec-ecapa-voxceleb", APACHE, [layer[:9]], shape)
-    mixed: list[Layer] = [("conv1", 1024, 1024, 1, 1, 0, "norm-relu"), ("conv1", 1024, 1536, 1, 1, 0, "relu")]
-    yield _network("ecapa-mfa", "ECAPA-TDNN", "speechbrain/spkrec-ecapa-voxceleb", APACHE, mixed, (1024, 300))
-    for width, frames in ((512, 400), (144, 1000)):
-        glu: list[Layer] = [("conv1", width, width, 31, 1, 15, "norm-silu", 1, width)]
-        name = "Conformer-L" if width == 512 else "Conformer-S"
-        yield _network(f"conformer-{width}", name, "NVIDIA/NeMo stt_en_conformer", APACHE, glu, (width, frames))
+        yield _network(key, "Parallel WaveGAN", "kan-bayashi/ParallelWaveGAN", MIT, (64, 25600), wave)
+    for dilation in (1, 4, 16, 64):
+        talk = [Conv(1, 128, 512, 1), Conv(1, 512, 512, 3, 1, dilation, (), dilation, 512), Conv(1, 512, 128, 1)]
+        yield _network(f"conv-tasnet-d{dilation}", "Conv-TasNet", "kaituoxu/Conv-TasNet", MIT, (128, 3200), talk)
+    speak = [Conv(1, 512, 512, 5, 1, 2, ("norm", "relu")), Conv(1, 512, 80, 5, 1, 2, ("norm",))]
+    speak.append(Conv(1, 80, 512, 5, 1, 2, ("norm", "tanh")))
+    yield _network("tacotron2", "Tacotron 2", "NVIDIA/tacotron2", BSD, (512, 800), speak)
 
 
-def _network(key: str, name: str, source: str, licence: str, layers: list[Layer], shape: tuple[int, ...]) -> Network:
+def _listeners() -> Iterator[Network]:
+    """Speech and speakers recognised: three to sixteen seconds, in frames."""
+    for width, kernel in ((256, 33), (256, 39), (512, 51), (512, 63), (512, 75)):
+        separable = [
+            Conv(1, width, width, kernel, 1, kernel // 2, groups=width),
+            Conv(1, width, width, 1, then=("norm", "relu")),
+        ]
+        key, source = f"quartznet-k{kernel}", "NVIDIA/NeMo stt_en_quartznet15x5"
+        yield _network(key, "QuartzNet 15x5", source, APACHE, (width, 800), separable)
+    ecapa = "speechbrain/spkrec-ecapa-voxceleb"
+    yield _network("ecapa-stem", "ECAPA-TDNN", ecapa, APACHE, (80, 300), [Conv(1, 80, 1024, 5, 1, 2, ("relu",))])
+    for dilation in (2, 3, 4):
+        part = [Conv(1, 128, 128, 3, 1, dilation, ("relu",), dilation)]
+        yield _network(f"ecapa-d{dilation}", "ECAPA-TDNN", ecapa, APACHE, (128, 300), part)
+    for width in (1024, 3072):
+        mix = [Conv(1, width, width, 1, then=("relu",))]
+        yield _network(f"ecapa-{width}", "ECAPA-TDNN", ecapa, APACHE, (width, 300), mix)
+    for name, width in (("Large", 512), ("Small", 176)):
+        inner = [Conv(1, width, width, 31, 1, 15, ("norm", "silu"), 1, width)]
+        key, source = f"conformer-{name.lower()}", f"NVIDIA/NeMo stt_en_conformer_ctc_{name.lower()}"
+        yield _network(key, f"Conformer-CTC {name}", source, APACHE, (width, 400), inner)
+
+
+def _network(key: str, name: str, source: str, licence: str, shape: Shape, layers: list[Conv]) -> Network:
     return Network(key, name, source, licence, _sequence(layers), (shape,))
 
 
-def _sequence(layers: list[Layer]) -> Callable[[], Any]:
-    """These layers one after the other; batch norms and activations between them."""
+def _sequence(layers: list[Conv]) -> Callable[[], Any]:
+    """These layers one after the other."""
 
     def build() -> Any:
         from torch import nn
 
-        activations = {"relu": nn.ReLU, "tanh": nn.Tanh, "silu": nn.SiLU, "prelu": nn.PReLU}
+        plain = {"relu": nn.ReLU, "tanh": nn.Tanh, "silu": nn.SiLU}
         found: list[Any] = []
-        for kind, inputs, outputs, kernel, stride, padding, then, *rest in layers:
-            words = (then or "").split("-")
-            given: dict[str, Any] = {"bias": "norm" not in words}
-            if kind.startswith("conv"):
-                given |= {"dilation": rest[0] if rest else 1, "groups": rest[1] if len(rest) > 1 else 1}
-                made = getattr(nn, f"Conv{kind[-1]}d")
-            else:
-                given |= {"output_padding": rest[0] if rest else 0}
-                made = getattr(nn, f"ConvTranspose{kind[-1]}d")
-            found.append(made(inputs, outputs, kernel, stride, padding, **given))
-            for word in words:
+        for layer in layers:
+            kind = f"Conv{'Transpose' if layer.up else ''}{layer.space}d"
+            given = {"output_padding": layer.more} if layer.up else {"dilation": layer.dilation}
+            numbers = (layer.inputs, layer.outputs, layer.kernel, layer.stride, layer.padding)
+            bias = "norm" not in layer.then
+            found.append(getattr(nn, kind)(*numbers, groups=layer.groups, bias=bias, **given))
+            for word in layer.then:
                 if word == "norm":
-                    found.append(getattr(nn, f"BatchNorm{kind[-1]}d")(outputs))
+                    found.append(getattr(nn, f"BatchNorm{layer.space}d")(layer.outputs))
                 elif word == "leaky":
                     found.append(nn.LeakyReLU(0.2))
+                elif word == "glu":
+                    found.append(nn.GLU(dim=1))
                 elif word.startswith("shuffle"):
                     found.append(nn.PixelShuffle(int(word.removeprefix("shuffle"))))
-                elif word in activations:
-                    found.append(activations[word]())
+                else:
+                    found.append(plain[word]())
         return nn.Sequential(*found)
 
     return build
