@@ -28,22 +28,25 @@ _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
 KEPT_ATTRIBUTES: Final = ("global_symbol", "tirx.noalias", "s_tir")
 
 
-def extract(zoo: Zoo, block_id: str, target: dict[str, Any], only: str | None = None) -> list[Row]:
-    """The tasks of one zoo block as rows of `extractions` (without `unit_id`), by case and task.
+def extract(zoo: Zoo, block_ids: list[str], target: dict[str, Any], only: str | None = None) -> list[Row]:
+    """The tasks of these zoo blocks as rows of `extractions` (without `unit_id`), by block, case and task.
 
-    Of all its cases, or `only` the one of this name. A case that cannot be lowered, or has no task, gives one
+    Of all their cases, or `only` those of this name. A case that cannot be lowered, or has no task, gives one
     rejected row. Runs in a child.
 
     Raises:
         KeyError: there is no such block.
     """
-    source = block_of(zoo, block_id)
-    cases = tuple(case for case in source.cases if only in (None, case.name))
-    return rows(dataclasses.replace(source, cases=cases), target)
+    found = []
+    for block_id in block_ids:
+        source = block_of(zoo, block_id)
+        cases = tuple(case for case in source.cases if only in (None, case.name))
+        found += rows(dataclasses.replace(source, cases=cases), target)
+    return found
 
 
 def rows(source: Block, target: dict[str, Any]) -> list[Row]:
-    """The same of a block that is given."""
+    """The rows of one block, by case and task."""
     found: list[Row] = []
     programs: list[tuple[Case, Program]] = []
     for case in source.cases:

@@ -28,7 +28,7 @@ SAMPLES: Final = 1024
 """Tilings by which it is judged how often one is legal."""
 
 _NAMES: Final = re.compile(r"[A-Za-z_]\w*")
-_TERM: Final = re.compile(r"([A-Za-z_]\w*)(?: (\*|//) (\d+))?")
+_TERM: Final = re.compile(r"([A-Za-z_]\w*)((?: (?:\*|//) \d+)*)")
 _WRAPPED: Final = re.compile(r"%|\b(min|max|if_then_else|Select)\(")
 _VECTORS: Final = (1, 2, 3, 4, 8, 16)
 """Elements that TVM's rules load at once into shared memory, one of these for each operand; at most 16 bytes."""
@@ -64,7 +64,8 @@ def predict(features: Json, target: Mapping[str, Any]) -> Prediction:
        most 8 virtual threads, 32 to 1,024 threads, and operands whose tiles fit in shared memory (48 KiB); then the
        share of vector lengths of at most 16 bytes counts, and the chances of several blocks multiply. For products
        that tensor cores take the chance is set to 15%.
-    8. cuda, all else: TVM's set for the target.
+    8. cuda, a convolution for tensor cores gives one position of one image: `cuda-local`. TVM's rules find no layout.
+    9. cuda, all else: TVM's set for the target.
 
     A block is tiled (TVM's NeedsMultiLevelTiling) where it reduces, writes one buffer, is bound to its loops as they
     are, and reads some buffer at indices that leave out a spatial iterator of more than one point.
@@ -93,6 +94,8 @@ def predict(features: Json, target: Mapping[str, Any]) -> Prediction:
     chance = 1.0
     for block in tiled:
         wmma = stock == "cuda-tensorcore" and _tensor_product(block, buffers)
+        if wmma and _one_position(block):
+            return Prediction(LOCAL, None)
         chance *= TENSOR_CHANCE if wmma else _chance(block, buffers, target)
     return Prediction(stock if chance >= LEAST_CHANCE else LOCAL, None)
 
@@ -160,6 +163,14 @@ def _tensor_product(block: Json, buffers: Mapping[str, Json]) -> bool:
     return bool((left - right) & spatial and (right - left) & spatial and left & right & reduced)
 
 
+def _one_position(block: Json) -> bool:
+    """Whether a product is a convolution that gives one position of one image."""
+    extents = {axis["name"]: axis["extent"] for axis in block["iterators"] if axis["kind"] == "spatial"}
+    left, right = (_used(read) & set(extents) for read in block["reads"])
+    shifted = any(" + " in index for index in block["reads"][0]["indices"])
+    return shifted and all(extents[name] == 1 for name in left - right)
+
+
 def _chance(block: Json, buffers: Mapping[str, Json], target: Mapping[str, Any]) -> float:
     """How often a random tiling of a tiled block, as TVM draws it, is legal for a GPU."""
     import numpy as np
@@ -190,10 +201,12 @@ def _span(index: str, dimension: int, sizes: Mapping[str, Any]) -> Any:
     start, _, end = index.partition(":")
     length = re.search(r" \+ (\d+)$", end)
     span: Any = int(end) - int(start) if end.isdigit() and start.isdigit() else int(length[1]) if length else 1
-    for name, sign, by in _TERM.findall(start):
+    for name, scaled in _TERM.findall(start):
         if name in sizes:
             steps = sizes[name] - 1
-            span = span + (steps * int(by) if sign == "*" else steps // int(by) if sign else steps)
+            for sign, by in zip(*[iter(scaled.split())] * 2, strict=True):
+                steps = steps * int(by) if sign == "*" else -(-steps // int(by))
+            span = span + steps
     return span
 
 

@@ -34,7 +34,7 @@ REFUSED: Final = 5
 """Rows of a family that were refused as unschedulable, and are proved all the same."""
 PROVE_S: Final = 60.0
 """For the draws of one workload."""
-DEADLINE_S: Final = 300.0
+DEADLINE_S: Final = 600.0
 """For one workload: the child's start, TVM's intrinsics, and a draw that does not end included."""
 
 Row = dict[str, Any]

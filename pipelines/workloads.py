@@ -1,30 +1,34 @@
 """Stage workloads: every zoo block is lowered to tasks; then one reduce merges duplicates and sets cell and split.
 
-A unit is one block with all its configurations, or a model that the user gives; once all have ended, one more unit
-reads their rows. What is not worth tuning, or could not be lowered, stays as a rejected row with its reason.
+A unit is the blocks of one family and model with all their configurations, or a model that the user gives; once all
+have ended, one more unit reads their rows. What is not worth tuning, or could not be lowered, stays as a rejected row
+with its reason.
 """
 
 from collections import Counter
 from collections.abc import Sequence
+from functools import cache
 from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any, Final
 
 from littledragon.compiler import children, outside, targets
 from littledragon.compiler.zoo import FAMILIES, Block, blocks
+from littledragon.compiler.zoo.block import MOST_CASES
 from littledragon.pipelines.config import Config
 from littledragon.pipelines.errors import UserError
 from littledragon.pipelines.files import content_of
 from littledragon.pipelines.stage import Payload, Result, Unit
 from littledragon.pipelines.store import Store
 from littledragon.release import splits
+from littledragon.schemas.ids import digest
 
 NAME = "workloads"
 VERSION = 2
 TABLES = ("extractions", "placements")
 
 DEADLINE_S: Final = 300.0
-"""For lowering one block, the child's start and import of TVM included."""
+"""For lowering one unit, the child's start and import of TVM included."""
 MOST_IN_CELL: Final = 6
 """So many workloads of one cell are kept."""
 
@@ -37,12 +41,15 @@ def params(config: Config) -> dict[str, Any]:
 
 
 def plan(store: Store, config: Config) -> list[Unit]:
-    """One unit a block, or a user's model; and, once all have ended, the reduce over those that did not fail.
+    """A unit for each part of the zoo, or each model of the user; and, once all have ended, the reduce over their rows.
 
     Raises:
         UserError: a family that the zoo does not have, or a model's file that is none.
     """
-    units = _own(config) or [_unit(config, {"zoo": config.zoo, "block_id": block.id}) for block in chosen(config)]
+    units = _own(config) or [
+        _unit(config, {"zoo": config.zoo, "blocks": {block.id: _grid(block) for block in part}})
+        for part in parts(chosen(config))
+    ]
     ended = store.complete(NAME)
     if not all(unit.id in ended for unit in units):
         return units
@@ -75,6 +82,23 @@ def chosen(config: Config) -> list[Block]:
     return [block for block in chain.from_iterable(turns) if block is not None][: config.limit]
 
 
+def parts(chosen: Sequence[Block]) -> list[list[Block]]:
+    """The blocks of one family and model together, in the order of the first, at most `MOST_CASES` configurations."""
+    of: dict[tuple[str, str], list[list[Block]]] = {}
+    for block in chosen:
+        groups = of.setdefault((block.family, block.model.source), [[]])
+        if groups[-1] and sum(len(b.cases) for b in (*groups[-1], block)) > MOST_CASES:
+            groups.append([])
+        groups[-1].append(block)
+    return [group for groups in of.values() for group in groups]
+
+
+@cache
+def _grid(block: Block) -> str:
+    """A hash of the block's configurations: a unit is what it is made of, not what that is called."""
+    return digest([[case.name, case.about, dict(case.shape)] for case in block.cases])
+
+
 MERGED: Final = """
     SELECT block_id, configuration, task, workload_id, signature, extents FROM extractions
     WHERE state = 'ok' AND list_contains($units, unit_id) ORDER BY block_id, configuration, task
@@ -82,14 +106,15 @@ MERGED: Final = """
 
 
 def load(store: Store, units: Sequence[Unit], config: Config) -> list[Payload]:
-    """The block's id, or a model's file, and the target; or what the reduce needs of every accepted row."""
+    """The blocks' ids, or a model's file, and the target; or what the reduce needs of every accepted row."""
     return [_payload(store, unit, config) for unit in units]
 
 
 def _payload(store: Store, unit: Unit, config: Config) -> Payload:
     target = targets.target(config.target)
-    if "block_id" in unit.inputs:
-        return {"function": "lowering:extract", "with": {**unit.inputs, "target": target}}
+    if "blocks" in unit.inputs:
+        chosen = {"zoo": unit.inputs["zoo"], "block_ids": list(unit.inputs["blocks"])}
+        return {"function": "lowering:extract", "with": {**chosen, "target": target}}
     if "model" in unit.inputs:
         path = next(Path(name).absolute() for name in config.models if Path(name).name == unit.inputs["model"])
         return {"function": "outside:extract", "with": {"path": str(path), "target": target}}
@@ -97,7 +122,7 @@ def _payload(store: Store, unit: Unit, config: Config) -> Payload:
 
 
 def work(payload: Payload, config: Config) -> Result:
-    """Lower one block or model in a child process, or merge what all blocks gave.
+    """Lower blocks or a model in a child process, or merge what all blocks gave.
 
     Raises:
         ChildError: the child crashed or passed its deadline.

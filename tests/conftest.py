@@ -62,8 +62,8 @@ def workload(number: int, split: str, extents: list[int]) -> dict[str, Any]:
     text = real("module.json") if number == 0 else json.dumps(module)
     cell = digest(["matmul", extents])
     return ok(
-        workload_id=content_id("w", [number]), family="gemm", operator="matmul", block_id=f"b{number}", configuration="cut",
-        task="main", rules="llvm",
+        workload_id=content_id("w", [number]), family="gemm", operator="matmul", block_id=f"b{number}",
+        configuration="cut", task="main", rules="llvm",
         description=f"Y = cast_fp16(X · W^T), number {number}", module=text, script=real("script.txt"),
         module_hash=f"h{number}", features=real("features.json"), dtype="float16", flops=4194304.0, bytes_min=98304,
         inputs=real("inputs.json"), signature="matmul", extents=extents, model="m",

@@ -50,7 +50,7 @@ def fused_add_rms_norm(rows: Lead, hidden: int, dtype: str) -> Program:
 
 
 def gemma_norm(rows: Lead, hidden: int, dtype: str, residual: bool = False) -> Program:
-    """Gemma's RMS normalisation, Y = X / rms(X) * (1 + w); with `residual`, which is added to Y: the one after a layer."""
+    """Gemma's RMS normalisation, Y = X / rms(X) * (1 + w); after a layer it has a `residual`, which is added to Y."""
 
     def compute(x: Any, weight: Any, *kept: Any) -> Any:
         normal = _rms_normal(x, lambda c: 1.0 + wide(weight(c)), dtype)

@@ -15,7 +15,6 @@ from littledragon.compiler.zoo.norm_reduction_te import (
     moments,
     reduced,
     row_moments,
-    silu,
     square,
     wide,
 )
@@ -35,12 +34,14 @@ def group_norm(images: int, channels: int, pixels: Pixels, groups: int, dtype: s
     return export(forward, x=((images, channels, *pixels), dtype), weight=vector, bias=vector)
 
 
-def instance_norm(images: int, channels: int, pixels: Pixels, dtype: str, form: Literal["plain", "relu", "style"]) -> Program:
-    """Each channel of each image by its own mean and variance, with weight and bias and a (leaky) ReLU after it; `style`:
-    with a scale and a shift for each image and no ReLU, as AdaIN has it."""
+def instance_norm(
+    images: int, channels: int, pixels: Pixels, dtype: str, form: Literal["plain", "relu", "style"]
+) -> Program:
+    """Each channel of each image by its own mean and variance, with weight and bias; `relu`: a leaky one after it;
+    `style`: with a scale and a shift for each image, as AdaIN has it."""
 
     def compute(x: Any, factor: Any, shift: Any) -> Any:
-        from tvm import te, tirx
+        from tvm import te
 
         mean, variance = moments((images, channels), pixels, lambda at, inner: wide(x(*at, *inner)))
 
@@ -76,7 +77,7 @@ def batch_norm(images: int, channels: int, pixels: Pixels, dtype: str, relu: boo
 
 
 def batch_norm_gradient(images: int, channels: int, pixels: Pixels, dtype: str) -> Program:
-    """Gradients of a batch normalisation's weight and bias: over images and pixels, sums of g · normalised x, and of g."""
+    """Gradients of a batch normalisation's weight and bias: sums of g · normal x and of g over images and pixels."""
 
     def compute(x: Any, gradient: Any, mean: Any, inverse: Any) -> list[Any]:
         from tvm import te
@@ -103,9 +104,7 @@ def channel_norm(images: int, channels: int, pixels: Pixels, dtype: str) -> Prog
     def compute(x: Any, weight: Any, bias: Any) -> Any:
         from tvm import te
 
-        mean, variance = moments(
-            (images, *pixels), (channels,), lambda at, inner: wide(x(at[0], *inner, *at[1:]))
-        )
+        mean, variance = moments((images, *pixels), (channels,), lambda at, inner: wide(x(at[0], *inner, *at[1:])))
 
         def element(n: Any, c: Any, *pixel: Any) -> Any:
             normal = (wide(x(n, c, *pixel)) - mean(n, *pixel)) * te.rsqrt(variance(n, *pixel) + 1e-6)
@@ -162,7 +161,9 @@ def response_norm(images: int, pixels: Pixels, channels: int, dtype: str) -> Pro
     return computed("response_norm", compute, x=((images, *pixels, channels), dtype), weight=vector, bias=vector)
 
 
-def global_pool(images: int, channels: int, pixels: Pixels, dtype: str, how: Literal["mean", "max", "power"]) -> Program:
+def global_pool(
+    images: int, channels: int, pixels: Pixels, dtype: str, how: Literal["mean", "max", "power"]
+) -> Program:
     """Mean, maximum or cubic mean (GeM, of image retrieval) of each channel over all pixels."""
 
     def compute(x: Any) -> Any:
@@ -209,7 +210,7 @@ def channel_maps(images: int, channels: int, pixels: Pixels, dtype: str) -> Prog
 
 
 def spread_pool(clips: int, channels: int, frames: int, dtype: str) -> Program:
-    """Mean and standard deviation of each channel over all frames, one after the other: what speaker encoders pool with."""
+    """Mean and standard deviation of each channel over all frames, one after the other: pooling of speaker encoders."""
 
     def compute(x: Any) -> Any:
         from tvm import te, tirx
@@ -225,8 +226,8 @@ def spread_pool(clips: int, channels: int, frames: int, dtype: str) -> Program:
 
 
 def standardize(lead: int | tuple[int, ...], columns: int, dtype: str) -> Program:
-    """Rows with their mean taken off and divided by their deviation: waveforms and spectra before they enter a model, and
-    convolution weights (weight standardisation), a row for each filter."""
+    """Rows with their mean taken off and divided by their deviation: waveforms and spectra before they enter a model,
+    and convolution weights (weight standardisation), a row for each filter."""
 
     def compute(x: Any) -> Any:
         from tvm import te

@@ -22,7 +22,7 @@ Element = Callable[..., Any]
 
 
 def sampling_softmax(rows: int, columns: int, dtype: str, cap: bool = False) -> Program:
-    """Probabilities at a temperature of each row, float32; `cap`: of logits that 30·tanh(x / 30) has bounded (Gemma 2)."""
+    """Probabilities at a temperature of each row, float32; `cap`: of logits that 30·tanh(x / 30) bounds (Gemma 2)."""
     from tvm import te
 
     def compute(logits: Any, temperature: Any) -> Any:
@@ -98,7 +98,7 @@ def log_sum_exp(rows: int, columns: int, dtype: str) -> Program:
     def compute(logits: Any) -> list[Any]:
         from tvm import te
 
-        value, peak, total = _exponentials(logits)
+        _, peak, total = _exponentials(logits)
         normaliser = elements((rows,), lambda r: te.log(total(r)) + peak(r), "normaliser")
         return [normaliser, elements((rows,), lambda r: normaliser(r) * normaliser(r), "z_loss")]
 
@@ -111,14 +111,14 @@ def cross_entropy(rows: int, columns: int, dtype: str, smoothed: bool = False) -
     def compute(logits: Any, label: Any) -> Any:
         from tvm import te
 
-        value, peak, total = _exponentials(logits)
+        _, peak, total = _exponentials(logits)
+        every = [along_last(te.sum, logits, "every")] if smoothed else []
 
         def loss(r: Any) -> Any:
             normaliser = te.log(total(r)) + peak(r)
             hit = normaliser - wide(logits(r, label(r)))
-            return hit * 0.9 + (normaliser - every(r) / float(columns)) * 0.1 if smoothed else hit
+            return hit * 0.9 + (normaliser - every[0](r) / float(columns)) * 0.1 if smoothed else hit
 
-        every = along_last(te.sum, logits, "every") if smoothed else None
         return elements((rows,), loss, "loss")
 
     return computed("cross_entropy", compute, logits=((rows, columns), dtype), label=((rows,), "int32"))
@@ -214,17 +214,17 @@ def softmax_gradient(rows: Lead, columns: int, dtype: str) -> Program:
     return computed("softmax_gradient", compute, y=row, gradient=row)
 
 
-def pixel_softmax(images: int, classes: int, height: int, width: int) -> Program:
-    """Softmax over the classes of each pixel, float32, classes before rows and columns."""
+def pixel_softmax(images: int, classes: int, pixels: tuple[int, ...]) -> Program:
+    """Softmax over the classes of each pixel, float32, classes before pixels."""
     from tvm.relax.frontend.nn import op
 
     def forward(x: Any) -> Any:
         return op.softmax(x, axis=1)
 
-    return export(forward, x=((images, classes, height, width), "float32"))
+    return export(forward, x=((images, classes, *pixels), "float32"))
 
 
-def pixel_argmax(images: int, classes: int, height: int, width: int, dtype: str = "float32") -> Program:
+def pixel_argmax(images: int, classes: int, pixels: tuple[int, ...], dtype: str) -> Program:
     """Index of the likeliest class of each pixel, int32."""
     from tvm import topi
     from tvm.relax.frontend.nn import op
@@ -232,7 +232,7 @@ def pixel_argmax(images: int, classes: int, height: int, width: int, dtype: str 
     def forward(x: Any) -> Any:
         return op.tensor_expr_op(lambda a: topi.argmax(a, axis=1), "pixel_argmax", [x])
 
-    return export(forward, x=((images, classes, height, width), dtype))
+    return export(forward, x=((images, classes, *pixels), dtype))
 
 
 def contrastive_loss(batch: int, dtype: str) -> Program:
@@ -242,7 +242,7 @@ def contrastive_loss(batch: int, dtype: str) -> Program:
     def compute(similarity: Any) -> Any:
         from tvm import te
 
-        value, peak, total = _exponentials(similarity)
+        _, peak, total = _exponentials(similarity)
 
         def down(r: Any, inner: Any) -> Any:
             return wide(similarity(*inner, *r))

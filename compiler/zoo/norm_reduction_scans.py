@@ -1,7 +1,7 @@
 """Recurrences over tokens: causal convolutions, prefix sums in chunks, and the step that updates a state for one token.
 
-A recurrence over a whole sequence is cut into chunks; inside a chunk a prefix sum is a masked sum over all pairs, as the
-published kernels have it, and between chunks the states are passed on the same way. States are float32.
+A recurrence over a whole sequence is cut into chunks; inside a chunk a prefix sum is a masked sum over all pairs, as
+the published kernels have it, and between chunks the states are passed on the same way. States are float32.
 """
 
 from typing import Any
@@ -11,7 +11,7 @@ from littledragon.compiler.zoo.norm_reduction_te import along_last, computed, el
 
 
 def causal_conv(sequences: int, channels: int, tokens: int, taps: int, dtype: str) -> Program:
-    """silu of a causal depthwise convolution with bias; the first taps - 1 of the input are those before the sequence."""
+    """silu of a causal depthwise convolution with bias; the first taps - 1 inputs are those before the sequence."""
 
     def compute(x: Any, weight: Any, bias: Any) -> Any:
         from tvm import te
@@ -86,8 +86,8 @@ def selective_step(sequences: int, channels: int, size: int, dtype: str) -> Prog
 
 
 def head_step(sequences: int, heads: int, dim: int, size: int, groups: int, dtype: str) -> Program:
-    """One token of Mamba-2: as `selective_step`, but with one rate for each head of `dim` channels, and with B and C for
-    each of `groups` groups of heads. Gives y and h'."""
+    """One token of Mamba-2: as `selective_step`, but with one rate for each head of `dim` channels, and with B and C
+    for each of `groups` groups of heads. Gives y and h'."""
     of_group = heads // groups
 
     def compute(state: Any, x: Any, dt: Any, rate: Any, entry: Any, exit: Any, skip: Any) -> list[Any]:
@@ -100,9 +100,7 @@ def head_step(sequences: int, heads: int, dim: int, size: int, groups: int, dtyp
             return kept + step(s, h) * wide(entry(s, h // of_group, n)) * wide(x(s, h, d))
 
         new = elements(state.shape, updated, "updated")
-        total = along_last(
-            te.sum, new, "read", lambda s, h, d, n: new(s, h, d, n) * wide(exit(s, h // of_group, n))
-        )
+        total = along_last(te.sum, new, "read", lambda s, h, d, n: new(s, h, d, n) * wide(exit(s, h // of_group, n)))
 
         def output(s: Any, h: Any, d: Any) -> Any:
             return (total(s, h, d) + skip(h) * wide(x(s, h, d))).astype(dtype)
@@ -186,8 +184,8 @@ def bonus_step(sequences: int, heads: int, dim: int, dtype: str) -> Program:
 
 
 def delta_step(sequences: int, heads: int, dim: int, value: int, dtype: str) -> Program:
-    """One token of the gated delta rule (Qwen3-Next, RWKV-7's kin): S decays, what it recalls for the key is replaced in
-    part by the value, S' = g·S + k·(strength·(v - g·Sᵀ·k))ᵀ, y = S'ᵀ·q. Gives y and S'."""
+    """One token of the gated delta rule (Qwen3-Next): S decays, what it recalls for the key is replaced in part by the
+    value, S' = g·S + k·(strength·(v - g·Sᵀ·k))ᵀ, y = S'ᵀ·q. Gives y and S'."""
 
     def compute(state: Any, queries: Any, keys: Any, values: Any, decay: Any, strength: Any) -> list[Any]:
         from tvm import te

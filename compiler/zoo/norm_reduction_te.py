@@ -38,7 +38,8 @@ def elements(like: Sequence[Any], element: Callable[..., Any], name: str) -> Any
     """The tensor of this shape with `element(*place)` at each place."""
     from tvm import te
 
-    return te.compute(tuple(like), lambda *at: element(*at), name=name)
+    # TE would name iterators after the parameters of `element`, and clash with tensors.
+    return te.compute(tuple(like), lambda *at: element(*at), name=name)  # noqa: PLW0108
 
 
 def reduced(

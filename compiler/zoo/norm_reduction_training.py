@@ -66,8 +66,8 @@ def layer_norm_gradient(rows: Lead, hidden: int, dtype: str) -> Program:
 
 
 def norm_weight_gradient(rows: int, hidden: int, dtype: str, centred: bool) -> Program:
-    """Gradients of a normalisation's weight, and where it is `centred` (layer normalisation) of its bias: sums over rows
-    of g · normalised x, and of g; float32."""
+    """Gradients of a normalisation's weight, and where it is `centred` (layer normalisation) of its bias: sums over
+    rows of g · normalised x, and of g; float32."""
 
     def compute(x: Any, gradient: Any, inverse: Any, *mean: Any) -> Any:
         from tvm import te
@@ -122,7 +122,7 @@ def activation_bias_gradient(rows: int, columns: int, dtype: str, activation: st
 
 
 def square_sum(rows: int, columns: int, dtype: str) -> Program:
-    """Sum of the squares of a whole matrix, float32: its part of the gradient's norm, by which gradients are clipped."""
+    """Sum of the squares of a whole matrix, float32: its part of the norm that gradients are clipped by."""
 
     def compute(gradient: Any) -> Any:
         from tvm import te
@@ -144,7 +144,7 @@ def largest_magnitude(rows: int, columns: int, dtype: str) -> Program:
 
 
 def channel_statistics(rows: int, columns: int, dtype: str) -> Program:
-    """Largest and mean absolute value of each column over many tokens, float32: what SmoothQuant and AWQ calibrate by."""
+    """Largest and mean absolute value of each column over many tokens, float32: SmoothQuant and AWQ calibrate by it."""
 
     def compute(x: Any) -> list[Any]:
         from tvm import te

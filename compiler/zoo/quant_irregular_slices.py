@@ -191,30 +191,35 @@ def dropout_context(heads: int, queries: int, tokens: int, dim: int, dtype: str)
 def window_scores(heads: int, tokens: int, window: int, dilation: int, dim: int, causal: bool, dtype: str) -> Program:
     """Scores of each query against the `window` keys about it, or (`causal`) up to it, `dilation` apart; -10⁴ outside.
 
-    A band of scores instead of a square, as Longformer keeps it.
+    A band of scores instead of a square, as Longformer keeps it. The keys come padded at both ends, or before.
     """
     from tvm import te, tirx
+
+    before = (window - 1 if causal else window // 2) * dilation
 
     def compute(q: Any, keys: Any) -> Any:
         axis = te.reduce_axis((0, dim), name="d")
 
-        def place(t: Any, w: Any) -> Any:
-            return t + (w - (window - 1 if causal else window // 2)) * dilation
-
         def dot(h: Any, t: Any, w: Any) -> Any:
-            key = keys[h, tirx.max(tirx.min(place(t, w), tokens - 1), 0), axis]
-            return te.sum(q[h, t, axis].astype("float32") * key.astype("float32"), axis=axis)
+            return te.sum(
+                q[h, t, axis].astype("float32") * keys[h, t + w * dilation, axis].astype("float32"), axis=axis
+            )
 
         scores = te.compute((heads, tokens, window), dot, name="scores")
 
         def inside(h: Any, t: Any, w: Any) -> Any:
-            kept = tirx.all(place(t, w) >= 0, place(t, w) < tokens)
+            place = t + w * dilation - before
+            kept = tirx.all(place >= 0, place < tokens)
             return tirx.Select(kept, scores[h, t, w] * dim**-0.5, tirx.const(-1e4, "float32"))
 
         return te.compute(scores.shape, inside, name="masked")
 
-    rows = ((heads, tokens, dim), dtype)
-    return computed("window_scores", compute, q=rows, keys=rows)
+    return computed(
+        "window_scores",
+        compute,
+        q=((heads, tokens, dim), dtype),
+        keys=((heads, tokens + (window - 1) * dilation, dim), dtype),
+    )
 
 
 def shift_matmul(tokens: int, hidden: int, n: int, dtype: str) -> Program:
@@ -241,28 +246,27 @@ def shift_matmul(tokens: int, hidden: int, n: int, dtype: str) -> Program:
 
 
 def frame_spectrum(batch: int, samples: int, size: int, hop: int) -> Program:
-    """|STFT|², float32: frames of `size` samples every `hop`, mirrored at the ends, times windowed waves."""
-    from tvm import te, tirx
+    """|STFT|², float32: frames of `size` samples every `hop`, times windowed waves; the sound comes padded."""
+    from tvm import te
 
     frames, bins = 1 + samples // hop, size // 2 + 1
 
     def compute(audio: Any, waves: Any) -> Any:
         axis = te.reduce_axis((0, size), name="k")
-
-        def product(b: Any, p: Any, f: Any, q: Any) -> Any:
-            place = f * hop + axis - size // 2
-            mirrored = tirx.if_then_else(place < 0, -place, place)
-            mirrored = tirx.if_then_else(mirrored >= samples, 2 * (samples - 1) - mirrored, mirrored)
-            return te.sum(audio[b, mirrored] * waves[p, q, axis], axis=axis)
-
-        parts = te.compute((batch, 2, frames, bins), product, name="stft")
+        parts = te.compute(
+            (batch, 2, frames, bins),
+            lambda b, p, f, q: te.sum(audio[b, f * hop + axis] * waves[p, q, axis], axis=axis),
+            name="stft",
+        )
         return te.compute(
             (batch, frames, bins),
             lambda b, f, q: parts[b, 0, f, q] * parts[b, 0, f, q] + parts[b, 1, f, q] * parts[b, 1, f, q],
             name="power",
         )
 
-    return computed("frame_spectrum", compute, audio=((batch, samples), "float32"), waves=((2, bins, size), "float32"))
+    return computed(
+        "frame_spectrum", compute, audio=((batch, samples + size), "float32"), waves=((2, bins, size), "float32")
+    )
 
 
 def trend_remainder(batch: int, steps: int, channels: int, kernel: int) -> Program:
@@ -305,25 +309,23 @@ def delayed_sum(batch: int, steps: int, channels: int, delays: int) -> Program:
 
 
 def strided_mean(batch: int, frames: int, channels: int, stride: int, dtype: str) -> Program:
-    """Mean of each `stride` frames, of every frame masked out by a boolean left out (audio before a language model)."""
+    """Mean of each `stride` frames, but for masked ones; `share_scale` is one over how many are left."""
     from tvm import te, tirx
 
-    def compute(x: Any, keep: Any) -> Any:
-        axis, other = te.reduce_axis((0, stride), name="k"), te.reduce_axis((0, stride), name="e")
+    def compute(x: Any, keep: Any, share_scale: Any) -> Any:
+        axis = te.reduce_axis((0, stride), name="k")
 
         def element(b: Any, t: Any, c: Any) -> Any:
             frame = x[b, t * stride + axis, c].astype("float32")
             return te.sum(tirx.Select(keep[b, t * stride + axis], frame, tirx.const(0.0, "float32")), axis=axis)
 
         total = te.compute((batch, frames // stride, channels), element, name="total")
-        count = te.compute(
-            (batch, frames // stride),
-            lambda b, t: te.sum(keep[b, t * stride + other].astype("float32"), axis=other),
-            name="count",
-        )
-        one = tirx.const(1.0, "float32")
-        return te.compute(
-            total.shape, lambda b, t, c: (total[b, t, c] / te.max(count[b, t], one)).astype(dtype), name="mean"
-        )
+        return te.compute(total.shape, lambda b, t, c: (total[b, t, c] * share_scale[b, t]).astype(dtype), name="mean")
 
-    return computed("strided_mean", compute, x=((batch, frames, channels), dtype), keep=((batch, frames), "bool"))
+    return computed(
+        "strided_mean",
+        compute,
+        x=((batch, frames, channels), dtype),
+        keep=((batch, frames), "bool"),
+        share_scale=((batch, frames // stride), "float32"),
+    )

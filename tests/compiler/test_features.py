@@ -55,7 +55,7 @@ def test_every_module_fits_the_schema_and_reads_the_same_twice(modules: dict[str
 def test_another_process_reads_the_same(modules: dict[str, Any]) -> None:
     block_id = "attention/masked_softmax/gpt2-s64"
     (row,) = children.once(
-        "littledragon.compiler.lowering:extract", deadline_s=60, zoo="demo", block_id=block_id, target=LLVM
+        "littledragon.compiler.lowering:extract", deadline_s=60, zoo="demo", block_ids=[block_id], target=LLVM
     )
     assert row["features"] == canonical_json(of(modules, "masked_softmax-gpt2"))
 

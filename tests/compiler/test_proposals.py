@@ -83,7 +83,7 @@ def test_rules_of_another_target_are_refused(call: Call, matmul: Any) -> None:
 def gathered(call: Call) -> Any:
     """A sum over rows of a table that are read at loaded indices: the stock rules for cuda have no space for it."""
     block_id = "quant_irregular/embedding_bag/dlrm-b128-l40"
-    (row,) = call("compiler.lowering:extract", zoo="demo", block_id=block_id, target=CUDA)
+    (row,) = call("compiler.lowering:extract", zoo="demo", block_ids=[block_id], target=CUDA)
     return row
 
 

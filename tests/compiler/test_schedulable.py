@@ -93,12 +93,22 @@ def test_grouped_convolution_and_depthwise_are_no_products_for_tensor_cores() ->
     assert not tensor(["v_i", "v_j + v_k"], ["v_i", "v_k"])
 
 
+def test_convolution_of_one_position_for_tensor_cores_takes_the_local_rules() -> None:
+    def conv(rows: int) -> dict[str, Any]:
+        product = block("conv", {"x": ["v_i + v_k", "v_k"], "w": ["v_j", "v_k"]}, i=rows, j=1152, k=288)
+        return features(product, dtype="float16")
+
+    assert schedulable.predict(conv(1), CUDA) == LOCAL
+    assert schedulable.predict(conv(49), CUDA) == STOCK
+
+
 @pytest.mark.parametrize(
     ("index", "elements"),
     [
         ("v_i", 8),
         ("v_i * 2 + v_k", 8 * 2 - 1 + 2),
-        ("v_i // 4 + 3", 2),
+        ("v_i // 4 + 3", 3),  # a tile need not begin at a multiple of 4
+        ("v_i // 4 * 4 + v_k", 1 + 2 * 4 + 2),
         ("0:12", 12),
         ("v_i:v_i + 5", 12),
         ("max(min(v_i + v_k - 7, 99), 0)", 100),
@@ -181,7 +191,7 @@ def demo(call: Call) -> Any:
     """The one task of a block of the demonstration's zoo: its row of `extractions`."""
 
     def lowered(block_id: str) -> Any:
-        (row,) = call("compiler.lowering:extract", zoo="demo", block_id=block_id, target=CUDA)
+        (row,) = call("compiler.lowering:extract", zoo="demo", block_ids=[block_id], target=CUDA)
         return row
 
     return lowered

@@ -330,7 +330,7 @@ def test_llvm_traces_of_random_members_and_their_files(tmp_path: Path) -> None:
     worker = children.worker("test-traces")
     block = next(b.id for b in blocks("demo") if "softmax" in b.id)
     tasks = worker.call(
-        "littledragon.compiler.lowering:extract", deadline_s=90, zoo="demo", block_id=block, target=LLVM
+        "littledragon.compiler.lowering:extract", deadline_s=90, zoo="demo", block_ids=[block], target=LLVM
     )
     module = next(task["module"] for task in tasks if task["module"])
     members = worker.call(

@@ -27,7 +27,7 @@ GOLDEN = Path(__file__).parents[1] / "golden" / "workloads"
 
 @pytest.fixture(scope="module")
 def rows() -> list[Row]:
-    return [row for b in DEMO for row in lowering.extract("demo", b.id, LLVM)]
+    return [row for b in DEMO for row in lowering.extract("demo", [b.id], LLVM)]
 
 
 def kept(rows: list[Row]) -> list[Row]:
@@ -117,11 +117,11 @@ def test_ids_are_the_same_in_another_process_and_for_another_target(rows: list[R
     chosen = "attention/gqa_decode/qwen2.5-0.5b-c2048"
     here = [row for row in rows if row["block_id"] == chosen]
     there = children.once(
-        "littledragon.compiler.lowering:extract", deadline_s=60, zoo="demo", block_id=chosen, target=LLVM
+        "littledragon.compiler.lowering:extract", deadline_s=60, zoo="demo", block_ids=[chosen], target=LLVM
     )
     assert there == here
     assert len(here) == 3
-    assert [row["workload_id"] for row in lowering.extract("demo", chosen, targets.target("cuda"))] == [
+    assert [row["workload_id"] for row in lowering.extract("demo", [chosen], targets.target("cuda"))] == [
         row["workload_id"] for row in here
     ]
 
@@ -207,7 +207,7 @@ def test_a_large_enough_sum_is_kept() -> None:
 
 def test_an_unknown_block_is_an_error() -> None:
     with pytest.raises(KeyError):
-        lowering.extract("demo", "gemm/none/such", LLVM)
+        lowering.extract("demo", ["gemm/none/such"], LLVM)
 
 
 def test_the_anchor_is_the_reduction_with_the_most_work(rows: list[Row]) -> None:

@@ -37,7 +37,7 @@ def call(function: str, **arguments: Any) -> Any:
 @pytest.mark.parametrize(("family", "block", "configuration"), sample(), ids=str)
 def test_a_configuration(family: str, block: str, configuration: str) -> None:
     """At least one of its tasks is a workload, and each that is runs to finite numbers and has two candidates."""
-    rows = call("lowering:extract", zoo="paper", block_id=block, target=CUDA, only=configuration)
+    rows = call("lowering:extract", zoo="paper", block_ids=[block], target=CUDA, only=configuration)
     assert {row["configuration"] for row in rows} == {configuration}
     kept = [row for row in rows if row["state"] == "ok"]
     assert kept, [(row["task"], row["detail"]) for row in rows]

@@ -45,7 +45,7 @@ def call(function: str, **arguments: Any) -> Any:
 
 @pytest.fixture(scope="module")
 def workload() -> dict[str, Any]:
-    (row,) = call("lowering:extract", zoo="demo", block_id=BLOCK, target=TARGET)
+    (row,) = call("lowering:extract", zoo="demo", block_ids=[BLOCK], target=TARGET)
     assert row["state"] == "ok"
     return dict(row)
 

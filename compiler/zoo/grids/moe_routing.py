@@ -87,7 +87,7 @@ def _weights(model: Mixture) -> Iterator[Case]:
         return
     scores = "softmax" if model.key in TOP_SOFTMAX else "share"
     for tokens in LONG:
-        if worth(0, iterations=tokens * model.top * 4):
+        if worth(0, iterations=tokens * model.top * (4 if scores == "softmax" else 2)):
             about = f"weights of {model.top} of {model.experts} experts, {tokens_of(tokens)}"
             shape = {"tokens": tokens, "experts": model.experts, "top": model.top}
             yield case(f"m{tokens}", about, **shape, scores=scores, dtype="float32")

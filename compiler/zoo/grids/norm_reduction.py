@@ -11,7 +11,7 @@ from littledragon.compiler.zoo.grids import (
     norm_reduction_tokens,
     norm_reduction_training,
 )
-from littledragon.compiler.zoo.grids.norm_reduction_group import sifted
+from littledragon.compiler.zoo.grids.norm_reduction_listing import sifted
 
 
 def blocks() -> Iterator[Block]:

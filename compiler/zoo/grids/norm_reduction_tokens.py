@@ -6,7 +6,7 @@ from typing import Final
 
 from littledragon.compiler.zoo import norm_reduction as zoo
 from littledragon.compiler.zoo.block import Model
-from littledragon.compiler.zoo.grids.norm_reduction_group import HALF, MIXED, SIZE, Group, Run, counted, run
+from littledragon.compiler.zoo.grids.norm_reduction_listing import HALF, MIXED, SIZE, Group, Run, counted, run
 from littledragon.compiler.zoo.models.language import (
     DECODERS,
     ENCODERS,
@@ -26,7 +26,9 @@ WORDS: Final = (32, 128, 512)
 SHARDS: Final = (1, 2, 4, 8)
 """Tensor-parallel shards, each with its share of the heads."""
 
-NO_BIAS: Final = frozenset({"mpt-7b", "mpt-30b", "command-r", "command-r-plus", "dbrx", "modernbert-base", "modernbert-large"})
+NO_BIAS: Final = frozenset(
+    {"mpt-7b", "mpt-30b", "command-r", "command-r-plus", "dbrx", "modernbert-base", "modernbert-large"}
+)
 """Models whose layer normalisations have a weight alone."""
 NO_AFFINE: Final = frozenset({"olmo-1b"})
 """Models whose layer normalisations have not even that; they are left out."""
@@ -182,9 +184,18 @@ DIFFUSION: Final = (
     (Model("DiT-S/2", "facebookresearch/DiT", "CC-BY-NC-4.0"), "dit-s2", 384, (256,)),
     (Model("DiT-B/2", "facebookresearch/DiT", "CC-BY-NC-4.0"), "dit-b2", 768, (256,)),
     (Model("DiT-L/2", "facebookresearch/DiT", "CC-BY-NC-4.0"), "dit-l2", 1024, (256,)),
-    (Model("PixArt-Sigma", "PixArt-alpha/PixArt-Sigma-XL-2-1024-MS", "CreativeML OpenRAIL++-M"), "pixart-sigma", 1152, (4096, 16384)),
     (
-        Model("Stable Diffusion 3 medium", "stabilityai/stable-diffusion-3-medium-diffusers", "Stability AI Community License"),
+        Model("PixArt-Sigma", "PixArt-alpha/PixArt-Sigma-XL-2-1024-MS", "CreativeML OpenRAIL++-M"),
+        "pixart-sigma",
+        1152,
+        (4096, 16384),
+    ),
+    (
+        Model(
+            "Stable Diffusion 3 medium",
+            "stabilityai/stable-diffusion-3-medium-diffusers",
+            "Stability AI Community License",
+        ),
         "sd3-medium",
         1536,
         (333, 1024, 4096),
@@ -196,15 +207,30 @@ DIFFUSION: Final = (
         (333, 1024, 4096),
     ),
     (Model("FLUX.1-schnell", "black-forest-labs/FLUX.1-schnell", "Apache-2.0"), "flux.1", 3072, (512, 1024, 4096)),
-    (Model("HunyuanDiT", "Tencent-Hunyuan/HunyuanDiT-v1.2-Diffusers", "Tencent Hunyuan Community License"), "hunyuan-dit", 1408, (1024, 4096)),
-    (Model("Sana-1.6B", "Efficient-Large-Model/Sana_1600M_1024px_diffusers", "Apache-2.0"), "sana-1.6b", 2240, (256, 1024)),
-    (Model("Lumina-Next", "Alpha-VLLM/Lumina-Next-SFT-diffusers", "Apache-2.0"), "lumina-next", 2304, (1024, 4096)),
-    (Model("CogVideoX-2B", "zai-org/CogVideoX-2b", "Apache-2.0"), "cogvideox-2b", 1920, (226, 17550)),
-    (Model("LTX-Video", "Lightricks/LTX-Video", "LTX-Video Open Weights License"), "ltx-video", 2048, (1536, 4992)),
+    (
+        Model("HunyuanDiT", "Tencent-Hunyuan/HunyuanDiT-v1.2-Diffusers", "Tencent Hunyuan Community License"),
+        "hunyuan-dit",
+        1408,
+        (1024, 4096),
+    ),
+    (
+        Model("Sana-1.6B", "Efficient-Large-Model/Sana_1600M_1024px_diffusers", "Apache-2.0"),
+        "sana-1.6b",
+        2240,
+        (256, 1024),
+    ),
+    (Model("Open-Sora 1.2", "hpcai-tech/OpenSora-STDiT-v3", "Apache-2.0"), "open-sora-1.2", 1152, (1590, 23850)),
+    (
+        Model("HunyuanVideo", "hunyuanvideo-community/HunyuanVideo", "Tencent Hunyuan Community License"),
+        "hunyuan-video",
+        3072,
+        (14850,),
+    ),
     (Model("Wan2.1-T2V-1.3B", "Wan-AI/Wan2.1-T2V-1.3B-Diffusers", "Apache-2.0"), "wan2.1-1.3b", 1536, (32760,)),
-    (Model("Wan2.1-T2V-14B", "Wan-AI/Wan2.1-T2V-14B-Diffusers", "Apache-2.0"), "wan2.1-14b", 5120, (1560, 8190)),
+    (Model("Wan2.1-T2V-14B", "Wan-AI/Wan2.1-T2V-14B-Diffusers", "Apache-2.0"), "wan2.1-14b", 5120, (4095, 9450)),
 )
-"""Diffusion transformers: width, and tokens of an image, a video (one of 8 sequence shards of Wan 14B's), or a prompt."""
+"""Diffusion transformers: width, and tokens of an image, a video (HunyuanVideo's and Wan 14B's: one of 8 sequence
+shards), or a prompt."""
 DIFFUSION_KEYS: Final = frozenset({"dit-xl2-256", "dit-xl2-512", "pixart-xl2-1024", "sd3-medium", "flux.1"})
 GUIDED: Final = (1, 2, 8, 32)
 """Images in one step: one, one with and without its prompt (classifier-free guidance), batches."""
@@ -218,7 +244,7 @@ def _diffusion() -> Iterator[Group]:
             runs.append(
                 run(
                     f"{'gated-' if gated else ''}b{images}-s{tokens}-{dtype}",
-                    f"{branch}layer normalisation with the shift and scale of each of {counted(images, 'image')}, {tokens} tokens each",
+                    f"{branch}adaptive layer normalisation of {counted(images, 'image')}, {tokens} tokens each",
                     "centred",
                     (images, tokens, hidden),
                     (4 if gated else 2) * images * tokens * hidden * SIZE[dtype],
@@ -233,11 +259,22 @@ def _diffusion() -> Iterator[Group]:
 
 
 HEADS: Final = (
-    (Model("Stable Diffusion 3.5 medium", "stabilityai/stable-diffusion-3.5-medium", "Stability AI Community License"), "sd3.5-medium", 24, 64),
-    (Model("Stable Diffusion 3.5 large", "stabilityai/stable-diffusion-3.5-large", "Stability AI Community License"), "sd3.5-large", 38, 64),
+    (
+        Model(
+            "Stable Diffusion 3.5 medium", "stabilityai/stable-diffusion-3.5-medium", "Stability AI Community License"
+        ),
+        "sd3.5-medium",
+        24,
+        64,
+    ),
+    (
+        Model("Stable Diffusion 3.5 large", "stabilityai/stable-diffusion-3.5-large", "Stability AI Community License"),
+        "sd3.5-large",
+        38,
+        64,
+    ),
     (Model("FLUX.1-schnell", "black-forest-labs/FLUX.1-schnell", "Apache-2.0"), "flux.1", 24, 128),
     (Model("Qwen-Image", "Qwen/Qwen-Image", "Apache-2.0"), "qwen-image", 24, 128),
-    (Model("Chameleon-7B", "facebook/chameleon-7b", "Chameleon Research License"), "chameleon-7b", 32, 128),
 )
 """Models outside the tables whose queries and keys are normalised head by head: heads and width."""
 
@@ -279,15 +316,27 @@ GATED: Final = (
     (Model("Mamba2-130M", "state-spaces/mamba2-130m", "Apache-2.0"), "mamba2-130m", 1, 1536, True),
     (Model("Mamba2-780M", "state-spaces/mamba2-780m", "Apache-2.0"), "mamba2-780m", 1, 3072, True),
     (Model("Mamba2-2.7B", "state-spaces/mamba2-2.7b", "Apache-2.0"), "mamba2-2.7b", 1, 5120, True),
-    (Model("Codestral-Mamba-7B", "mistralai/Mamba-Codestral-7B-v0.1", "Apache-2.0"), "codestral-mamba-7b", 8, 1024, True),
+    (
+        Model("Codestral-Mamba-7B", "mistralai/Mamba-Codestral-7B-v0.1", "Apache-2.0"),
+        "codestral-mamba-7b",
+        8,
+        1024,
+        True,
+    ),
     (Model("Zamba2-7B", "Zyphra/Zamba2-7B", "Apache-2.0"), "zamba2-7b", 2, 3584, True),
     (Model("Bamba-9B", "ibm-ai-platform/Bamba-9B-v2", "Apache-2.0"), "bamba-9b", 1, 8192, True),
-    (Model("Qwen3-Next-80B-A3B", "Qwen/Qwen3-Next-80B-A3B-Instruct", "Apache-2.0"), "qwen3-next-80b-a3b", 32, 128, False),
+    (
+        Model("Qwen3-Next-80B-A3B", "Qwen/Qwen3-Next-80B-A3B-Instruct", "Apache-2.0"),
+        "qwen3-next-80b-a3b",
+        32,
+        128,
+        False,
+    ),
     (Model("RetNet-1.3B", "microsoft/torchscale", "MIT"), "retnet-1.3b", 8, 512, False),
     (Model("GLA-1.3B", "fla-hub/gla-1.3B-100B", "MIT"), "gla-1.3b", 4, 512, False),
 )
-"""State-space models and gated linear attention: groups of channels that are normalised apart, width of one, and whether
-the gate comes before."""
+"""State-space models and gated linear attention: groups of channels that are normalised apart, width of one, and
+whether the gate comes before."""
 
 
 def _gated() -> Iterator[Group]:

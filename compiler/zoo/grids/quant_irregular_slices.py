@@ -147,7 +147,7 @@ FRAMES: Final = (
     Frames(Model("Funnel-small", "funnel-transformer/small", _APACHE), "funnel", 512, 768, 2),
     Frames(Model("Funnel-xlarge", "funnel-transformer/xlarge", _APACHE), "funnel-xlarge", 256, 1024, 2),
     Frames(Model("HuBERT to 25 Hz", "facebook/hubert-large-ll60k", _APACHE), "hubert", 748, 1024, 2),
-    Frames(Model("wav2vec2 to words", "facebook/wav2vec2-base-960h", _APACHE), "wav2vec2", 496, 768, 16),
+    Frames(Model("wav2vec2 to words", "facebook/wav2vec2-base-960h", _APACHE), "wav2vec2", 480, 768, 8),
     Frames(Model("MegaByte patches", "lucidrains/MEGABYTE-pytorch", _MIT), "megabyte", 8192, 512, 8),
     Frames(Model("AudioMAE to seconds", "facebookresearch/AudioMAE", "CC-BY-NC-4.0"), "audiomae", 512, 768, 64),
 )
