@@ -238,7 +238,7 @@ def _task_row(source: Block, case: Case, task: str, function: Any, target: dict[
     if not facts["blocks"]:
         return _row(source, case, task=task, state="rejected", reason="no_task", detail="a function without a block")
     reason, detail = "trivial", triviality(facts)
-    rules = None
+    rules: str | None = None
     if detail is None:
         predicted = schedulable.predict(facts, target)
         reason, rules, detail = "unschedulable", predicted.rules, predicted.reason
@@ -257,10 +257,10 @@ def _task_row(source: Block, case: Case, task: str, function: Any, target: dict[
         signature=kinds,
         extents=extents,
     )
-    if rules is None:
+    if reason == "trivial":
         return row
     return row | {
-        "workload_id": identity.workload_id(module),
+        "workload_id": None if rules is None else identity.workload_id(module),
         "description": describe(source, case, facts),
         "module": str(tvm.ir.save_json(module)),
         "script": str(module.script()),

@@ -50,7 +50,7 @@ def predict(features: Json, target: Mapping[str, Any]) -> Prediction:
     1. A target for which no rule set is known (`rules.rules_of`): None.
     2. A program without a block that has a loop, or with a loop whose extent is not constant: None; nothing can be
        split or bound.
-    3. llvm: `llvm`.
+    3. llvm: `llvm`; None where no block reduces, which TVM's rules schedule in one way.
     4. cuda, a *tiled* block reads at loaded indices: `cuda-local`. TVM's tiling copies what a tile reads to shared
        memory, and cannot bound a region that depends on data.
     5. cuda, a reduction feeds one block alone (through element-wise blocks that are inlined), and that block is a
@@ -83,6 +83,8 @@ def predict(features: Json, target: Mapping[str, Any]) -> Prediction:
     if not any(block["loops"] for block in blocks):
         return Prediction(None, "no block has a loop")
     if target["kind"] != "cuda":
+        if not any(map(_reduces, blocks)):
+            return Prediction(None, "no block reduces: the rules have one schedule for it")
         return Prediction(stock, None)
     loops = {loop["index"]: loop["name"] for loop in features["loops"]}
     if not any(map(_reduces, blocks)) and min(_points_left(blocks), default=0) > MOST_BOUND:
@@ -189,8 +191,9 @@ def _chance(block: Json, buffers: Mapping[str, Json], target: Mapping[str, Any])
         spans = (_span(*dimension, sizes) for dimension in zip(read["indices"], buffer["shape"], strict=False))
         held += width * math.prod(spans, start=np.ones(SAMPLES))
         vectors *= sum(length * width <= 16 for length in _VECTORS) / len(_VECTORS)
-    legal = (virtual <= 8) & (threads >= target["thread_warp_size"]) & (threads <= target["max_threads_per_block"])
-    return float((legal & (held <= target["max_shared_memory_per_block"])).mean()) * vectors
+    legal = (virtual <= 8) & (threads >= target.get("thread_warp_size", 32))
+    legal &= threads <= target.get("max_threads_per_block", 1024)
+    return float((legal & (held <= target.get("max_shared_memory_per_block", 49152))).mean()) * vectors
 
 
 def _span(index: str, dimension: int, sizes: Mapping[str, Any]) -> Any:

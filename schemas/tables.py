@@ -206,7 +206,7 @@ CANDIDATES: Final = Table(
         Column("workload_id", STRING, "The workload that it schedules."),
         Column("environment_id", STRING, "Where it was measured."),
         Column("source", STRING, "default (L0's schedule), evolutionary, or random where the search gives up."),
-        Column("rules", STRING, "The rule set that proposed it: llvm, cuda or cuda-tensorcore."),
+        Column("rules", STRING, "The rule set that proposed it: llvm, cuda, cuda-tensorcore or cuda-local."),
         Column("round", INT, "The round of the search, from 0."),
         Column("status", STRING, "The first gate that it failed, or ok."),
         Column("reason", STRING, "What the gate said.", null=True),

@@ -205,20 +205,6 @@ def box_distribution(batch: int, places: int, *, bins: int, dtype: str = "float3
     return export(forward, logits=((batch, 4, bins, places), dtype), distance=((1, 1, bins, 1), dtype))
 
 
-def mask_select(boxes: int, classes: int, size: Sizes, *, dtype: str = "float32") -> Program:
-    """The mask of each box's own class, as probabilities."""
-    from tvm import te
-    from tvm.relax.frontend.nn import op
-
-    def compute(masks: Any, label: Any) -> Any:
-        return te.compute((boxes, *size), lambda b, h, w: te.sigmoid(masks[b, label[b], h, w]), name="mask_select")
-
-    def forward(masks: Any, label: Any) -> Any:
-        return op.tensor_expr_op(compute, "mask_select", [masks, label])
-
-    return export(forward, masks=((boxes, classes, *size), dtype), label=((boxes,), "int32"))
-
-
 def _overlaps(box: Any, other: Any) -> Any:
     """In TE: intersection over union of all pairs."""
     from tvm import te, tirx

@@ -91,26 +91,6 @@ def resize_argmax(batch: int, classes: int, size: Sizes, result: Sizes, *, dtype
     return export(forward, x=((batch, classes, *size), dtype))
 
 
-def image_input(batch: int, size: Sizes, result: Sizes, *, dtype: str = "float32") -> Program:
-    """uint8 images of a camera, channels last, resized bilinearly, normalised, channels first."""
-    from tvm import te
-    from tvm.relax.frontend.nn import op
-
-    def forward(x: Any, mean: Any, scale: Any) -> Any:
-        y = _resized(op.astype(x, "float32"), result, "linear", False, "NHWC")
-
-        def normal(image: Any, center: Any, factor: Any) -> Any:
-            return te.compute(
-                (batch, 3, *result),
-                lambda n, c, h, w: ((image[n, h, w, c] - center[c]) * factor[c]).astype(dtype),
-                name="normal",
-            )
-
-        return op.tensor_expr_op(normal, "normalize", [y, mean, scale])
-
-    return export(forward, x=((batch, *size, 3), "uint8"), mean=((3,), "float32"), scale=((3,), "float32"))
-
-
 def grid_sample(batch: int, channels: int, size: Sizes, result: Sizes, *, dtype: str = "float32") -> Program:
     """Images read at the places in `grid`, from -1 to 1 across the image, bilinearly, at the border outside."""
     from tvm import te

@@ -45,53 +45,56 @@ def _square(*sides: int) -> tuple[Sizes, ...]:
     return tuple((side, side) for side in sides)
 
 
-_MMDET: Final = "open-mmlab/mmdetection"
 _COCO: Final = ((100, 168), (50, 84), (25, 42), (13, 21), (7, 11))
-_VISION: Final = "BSD-3-Clause"
-_RETINANET: Final = Model("RetinaNet R50", "torchvision retinanet_resnet50_fpn", _VISION)
-_DETR: Final = "Apache-2.0"
+_BSD: Final = "BSD-3-Clause"
+_APACHE: Final = "Apache-2.0"
+_RETINANET: Final = Model("RetinaNet R50", "torchvision retinanet_resnet50_fpn", _BSD)
+_DEFORMABLE: Final = Model("Deformable DETR", "fundamentalvision/Deformable-DETR", _APACHE)
+_DINO: Final = Model("DINO, Objects365", "IDEA-Research/DINO", _APACHE)
 DETECTORS: Final = (
     Detector("retinanet-r50", _RETINANET, 9, 91, _COCO),
-    Detector("fcos-r50", Model("FCOS R50", "torchvision fcos_resnet50_fpn", _VISION), 1, 91, _COCO),
-    Detector("ssd300", Model("SSD300", "torchvision ssd300_vgg16", _VISION), 4, 91, _square(38, 19, 10, 5, 3)),
+    Detector("fcos-r50", Model("FCOS R50", "torchvision fcos_resnet50_fpn", _BSD), 1, 91, _COCO),
+    Detector("ssd300", Model("SSD300", "torchvision ssd300_vgg16", _BSD), 4, 91, _square(38, 19, 10, 5, 3)),
     Detector(
         "ssd300-voc", Model("SSD300, VOC", "weiliu89/caffe ssd300_voc", "BSD-2-Clause"), 6, 21, _square(38, 19, 10)
     ),
-    Detector("efficientdet-d0", Model("EfficientDet-D0", "google/automl", _DETR), 9, 90, _square(64, 32, 16, 8, 4)),
-    Detector("efficientdet-d7", Model("EfficientDet-D7", "google/automl", _DETR), 9, 90, _square(192, 96, 48, 24, 12)),
-    Detector("yolox-s", Model("YOLOX-S", "Megvii-BaseDetection/YOLOX", _DETR), 1, 80, _square(80, 40, 20)),
-    Detector("yolox-tiny", Model("YOLOX-Tiny", "Megvii-BaseDetection/YOLOX", _DETR), 1, 80, _square(52, 26, 13)),
-    Detector("yolov3", Model("YOLOv3", "pjreddie/darknet yolov3", "public domain"), 3, 80, _square(76, 38, 19)),
-    Detector("gfl-r50", Model("GFL R50", f"{_MMDET} gfl", _DETR), 1, 80, _COCO, 17),
-    Detector("pp-yoloe-s", Model("PP-YOLOE-S", "PaddlePaddle/PaddleDetection", _DETR), 1, 80, _square(80, 40, 20), 17),
-    Detector("nanodet-m", Model("NanoDet-m", "RangiLyu/nanodet", _DETR), 1, 80, _square(40, 20, 10), 8),
-    Detector("nanodet-plus", Model("NanoDet-Plus", "RangiLyu/nanodet", _DETR), 1, 80, _square(52, 26, 13, 7), 8),
-    Detector("centernet", Model("CenterNet", "xingyizhou/CenterNet", "MIT"), 1, 80, _square(128)),
-    Detector("lvis-r50", Model("Mask R-CNN R50, LVIS", f"{_MMDET} lvis", _DETR), 1, 1203, ((1, 1000),)),
+    Detector("efficientdet-d0", Model("EfficientDet-D0", "google/automl", _APACHE), 9, 90, _square(64, 32, 16, 8, 4)),
     Detector(
-        "deformable-detr", Model("Deformable DETR", "fundamentalvision/Deformable-DETR", _DETR), 1, 91, ((1, 300),)
+        "efficientdet-d7", Model("EfficientDet-D7", "google/automl", _APACHE), 9, 90, _square(192, 96, 48, 24, 12)
     ),
-    Detector("d-fine-l", Model("D-FINE-L", "Peterande/D-FINE", _DETR), 1, 80, ((1, 300),), 33),
-    Detector("objects365", Model("DINO, Objects365", "IDEA-Research/DINO", _DETR), 1, 365, ((1, 900),)),
+    Detector("yolox-s", Model("YOLOX-S", "Megvii-BaseDetection/YOLOX", _APACHE), 1, 80, _square(80, 40, 20)),
+    Detector("yolox-tiny", Model("YOLOX-Tiny", "Megvii-BaseDetection/YOLOX", _APACHE), 1, 80, _square(52, 26, 13)),
+    Detector("yolov3", Model("YOLOv3", "pjreddie/darknet yolov3", "public domain"), 3, 80, _square(76, 38, 19)),
+    Detector("gfl-r50", Model("GFL R50", "open-mmlab/mmdetection gfl", _APACHE), 1, 80, _COCO, 17),
+    Detector(
+        "pp-yoloe-s", Model("PP-YOLOE-S", "PaddlePaddle/PaddleDetection", _APACHE), 1, 80, _square(80, 40, 20), 17
+    ),
+    Detector("nanodet-m", Model("NanoDet-m", "RangiLyu/nanodet", _APACHE), 1, 80, _square(40, 20, 10), 8),
+    Detector("nanodet-plus", Model("NanoDet-Plus", "RangiLyu/nanodet", _APACHE), 1, 80, _square(52, 26, 13, 7), 8),
+    Detector("centernet", Model("CenterNet", "xingyizhou/CenterNet", "MIT"), 1, 80, _square(128)),
+    Detector("detic", Model("Detic, LVIS", "facebookresearch/Detic", _APACHE), 1, 1203, ((1, 256),)),
+    Detector("deformable-detr", _DEFORMABLE, 1, 91, ((1, 300),)),
+    Detector("d-fine-l", Model("D-FINE-L", "Peterande/D-FINE", _APACHE), 1, 80, ((1, 300),), 33),
+    Detector("dino-objects365", _DINO, 1, 365, ((1, 900),)),
 )
-_MASK: Final = Model("Mask R-CNN R50", "torchvision maskrcnn_resnet50_fpn", _VISION)
+_MASK: Final = Model("Mask R-CNN R50", "torchvision maskrcnn_resnet50_fpn", _BSD)
 REGIONS: Final = (
     ("maskrcnn-r50", _MASK, 256, (((200, 336), 4), ((50, 84), 16))),
-    ("faster-rcnn-c4", Model("Faster R-CNN R50-C4", "facebookresearch/detectron2", _DETR), 1024, (((50, 84), 16),)),
-    ("vitdet-b", Model("ViTDet-B", "facebookresearch/detectron2", _DETR), 256, (((256, 256), 4), ((64, 64), 16))),
+    ("faster-rcnn-c4", Model("Faster R-CNN R50-C4", "facebookresearch/detectron2", _APACHE), 1024, (((50, 84), 16),)),
+    ("vitdet-b", Model("ViTDet-B", "facebookresearch/detectron2", _APACHE), 256, (((256, 256), 4), ((64, 64), 16))),
     (
-        "ssdlite-rcnn",
-        Model("Mobile R-CNN", "torchvision fasterrcnn_mobilenet_v3_large_320_fpn", _VISION),
+        "fasterrcnn-mobile",
+        Model("Faster R-CNN MobileNetV3", "torchvision fasterrcnn_mobilenet_v3_large_320_fpn", _BSD),
         256,
         (((10, 10), 32),),
     ),
 )
 """Channels and levels, with their strides, from which regions are sampled."""
 SAMPLED: Final = (
-    ("deformable-detr", DETECTORS[15].model, 300, 32, (((100, 168), 4), ((13, 21), 4))),
-    ("deformable-detr-encoder", DETECTORS[15].model, 22323, 32, (((100, 168), 4), ((25, 42), 4))),
-    ("rt-detr", Model("RT-DETR R50", "lyuwenyu/RT-DETR", _DETR), 300, 32, (((80, 80), 4), ((20, 20), 4))),
-    ("dino", DETECTORS[17].model, 900, 32, (((100, 168), 4), ((25, 42), 4))),
+    ("deformable-detr", _DEFORMABLE, 300, 32, (((100, 168), 4), ((13, 21), 4))),
+    ("deformable-detr-encoder", _DEFORMABLE, 22323, 32, (((100, 168), 4), ((25, 42), 4))),
+    ("rt-detr", Model("RT-DETR R50", "lyuwenyu/RT-DETR", _APACHE), 300, 32, (((80, 80), 4), ((20, 20), 4))),
+    ("dino", _DINO, 900, 32, (((100, 168), 4), ((25, 42), 4))),
     (
         "mask2former",
         Model("Mask2Former", "facebookresearch/Mask2Former", "MIT"),
@@ -101,7 +104,7 @@ SAMPLED: Final = (
     ),
     (
         "bevformer",
-        Model("BEVFormer-base", "fundamentalvision/BEVFormer", _DETR),
+        Model("BEVFormer-base", "fundamentalvision/BEVFormer", _APACHE),
         40000,
         32,
         (((200, 200), 4), ((15, 25), 8)),
@@ -119,14 +122,18 @@ def add(listing: Listing) -> None:
         _regions(listing, key, model, channels, levels, turn_of(key))
     for key, model, queries, dim, levels in SAMPLED:
         _sampled(listing, key, model, queries, dim, levels, turn_of(key))
-    for model_key, boxes in (("solov2", 500), ("solov2", 2000)):
-        model = Model("SOLOv2", "WXinlong/SOLO", "BSD-2-Clause")
-        about = f"decay of the scores of {boxes} masks by their overlaps"
-        flops = 20 * boxes**2
+    for boxes in (500, 2000):  # before the best 100 are kept, and of a crowd
         listing.add(
-            "matrix_nms", model_key, model, vision_detect.suppression, f"n{boxes}", about, elements=(5 * boxes,),
-            flops=flops, boxes=boxes,
-        )  # fmt: skip
+            "matrix_nms",
+            "solov2",
+            Model("SOLOv2", "WXinlong/SOLO", "BSD-2-Clause"),
+            vision_detect.suppression,
+            f"n{boxes}",
+            f"decay of the scores of {boxes} masks by the overlaps of their boxes",
+            elements=(5 * boxes,),
+            flops=20 * boxes**2,
+            boxes=boxes,
+        )
 
 
 def _scores(listing: Listing, each: Detector, number: int) -> None:
@@ -166,7 +173,7 @@ def _boxes(listing: Listing, each: Detector, number: int) -> None:
                 name,
                 f"boxes of {anchors} anchors, {images(batch)}",
                 elements=(12 * count,),
-                flops=40 * count,
+                flops=8 * count,
                 batch=batch,
                 anchors=anchors,
                 dtype=dtype,
@@ -212,7 +219,7 @@ def _boxes(listing: Listing, each: Detector, number: int) -> None:
                 f"a{anchors}-g{truths}",
                 about,
                 elements=(pairs,),
-                flops=20 * pairs,
+                flops=2 * pairs,
                 boxes=anchors,
                 others=truths,
             )

@@ -73,5 +73,5 @@ def worded(layer: Layer, plain: bool = False) -> str:
     if layer.groups > 1:
         parts.append("depthwise" if layer.groups == layer.inputs else f"{layer.groups} groups")
     parts += [f"{layer.inputs} to {layer.outputs} channels", by(layer.size)]
-    known = {"bias": "bias", "norm": "batch norm", "add": "residual"}
+    known = {"bias": "bias", "norm": "batch norm", "time": "time embedding", "add": "residual"}
     return ", ".join([*parts, *([] if plain else [known.get(w, w) for w in layer.tail if not w.startswith("shuffle")])])

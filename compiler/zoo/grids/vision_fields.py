@@ -41,8 +41,8 @@ def _pool(listing: Listing, layer: Layer, number: int) -> None:
             case(name, way.batch, dtype, way.last),
             f"{'maxima' if mode == 'max' else 'means'} of {window}, {layer.inputs} channels, {by(layer.size)}, "
             f"{images(way.batch, unit(layer))}{', channels last' if way.last else ''}",
-            elements=(volume(way.batch, layer.inputs, *layer.size),),
-            flops=volume(way.batch, layer.inputs, *size, *layer.kernel),
+            elements=(volume(way.batch, layer.inputs, *layer.size), volume(way.batch, layer.inputs, *size)),
+            flops=2 * volume(way.batch, layer.inputs, *size),
             batch=way.batch,
             channels=layer.inputs,
             size=layer.size,

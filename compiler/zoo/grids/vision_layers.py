@@ -197,7 +197,11 @@ def _gradients(listing: Listing, layer: Layer, number: int) -> None:
             vision_train.weight_gradient,
             case(name, batch, dtype, last),
             f"gradient of the weights of a {words}, {images(batch)}" + (", channels last" if last else ""),
-            elements=(volume(batch, layer.inputs, *layer.size), volume(batch, layer.outputs, *size)),
+            elements=(
+                volume(batch, layer.inputs, *layer.size),
+                volume(batch, layer.outputs, *size),
+                volume(layer.outputs, layer.inputs // layer.groups, *layer.kernel),
+            ),
             flops=2 * volume(batch, layer.outputs, *size, layer.inputs // layer.groups, *layer.kernel),
             batch=batch,
             inputs=layer.inputs,

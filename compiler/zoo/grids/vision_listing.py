@@ -10,7 +10,8 @@ from littledragon.compiler.zoo.block import MOST_CASES, Block, Case, Model, Prog
 MOST_BYTES: Final = 256 << 20
 MOST_FLOPS: Final = 100e9
 """A third of what a workload may have: with more, one run of the plain program takes a CPU minutes."""
-LEAST_ITERATIONS: Final = 4096
+LEAST_FLOPS: Final = 2 * 4096
+"""So that there are 4,096 iterations, of two operations or more."""
 ELEMENTWISE: Final = 256 * 1024
 """Elements up to which the search has a choice for a program without reduction: one thread block of threads each."""
 WIDTHS: Final = {"float32": 4, "float16": 2, "bfloat16": 2, "int8": 1}
@@ -44,7 +45,7 @@ class Listing:
         """
         size = WIDTHS[shape.get("dtype", "float32")] * sum(elements)
         same = (build, *sorted(shape.items()))
-        if size > MOST_BYTES or not LEAST_ITERATIONS <= flops <= MOST_FLOPS or same in self._seen:
+        if size > MOST_BYTES or not LEAST_FLOPS <= flops <= MOST_FLOPS or same in self._seen:
             return
         self._seen.add(same)
         _, _, cases = self._cases.setdefault((operator, key), (model, build, []))

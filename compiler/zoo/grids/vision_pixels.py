@@ -1,4 +1,4 @@
-"""Classes of pixels, losses over them, images that come in, flow between two of them, and generators' weights."""
+"""Classes of pixels and losses over them, flow between two images, contrast, and generators' weights."""
 
 from typing import Final
 
@@ -141,7 +141,7 @@ def add(listing: Listing) -> None:
                     f"weights of {kernel} x {kernel} filters from {inputs} to {filters} channels for "
                     f"{images(batch, 'style')}",
                     elements=(count,),
-                    flops=3 * count,
+                    flops=2 * count,
                     batch=batch,
                     inputs=inputs,
                     outputs=filters,

@@ -197,7 +197,9 @@ def _excitation(one: Step, other: Step) -> Iterator[Row]:
 
 
 def _tail(step: Step) -> tuple[str, ...]:
-    """What happens to a result at once and to nothing else: a batch norm, a residual, then an activation or shuffle."""
+    """What happens to a result at once and to nothing else: a batch norm or a vector of the time, a residual, then an
+    activation or a shuffle.
+    """
     words: list[str] = []
     while len(step.users) == 1:
         user = step.users[0]
@@ -205,6 +207,8 @@ def _tail(step: Step) -> tuple[str, ...]:
             words.append("norm")
         elif user.name == "add" and "add" not in words and _alike(user.arguments, step.shape):
             words.append("add")
+        elif user.name == "add" and not words and _vector(user.arguments, step.shape):
+            words.append("time")
         elif user.name in _ACTIVATIONS:
             return (*words, _ACTIVATIONS[user.name])
         elif user.name == "pixel_shuffle":
@@ -219,6 +223,13 @@ def _alike(arguments: list[Any], shape: Sizes) -> bool:
     """Whether two different tensors of this shape are added."""
     pair = arguments[:2]
     return all(isinstance(value, Step) and value.shape == shape for value in pair) and pair[0] is not pair[1]
+
+
+def _vector(arguments: list[Any], shape: Sizes) -> bool:
+    """Whether a vector with an element for each channel is added to a tensor of this shape."""
+    vector = (*shape[:2], *(1,) * (len(shape) - 2))
+    shapes = [value.shape for value in arguments[:2] if isinstance(value, Step)]
+    return shape != vector and sorted(shapes) == sorted((shape, vector))
 
 
 def kind(row: Row) -> tuple[Any, ...]:

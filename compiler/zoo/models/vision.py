@@ -33,7 +33,8 @@ class Layer:
     dilation: Sizes
     groups: int
     tail: tuple[str, ...]
-    """What follows at once: `bias`, `norm` (a batch norm), `add` (a residual), then an activation or `shuffle<n>`;
+    """What follows at once: `bias`, `norm` (a batch norm) or `time` (a vector for each of a batch), `add` (a residual),
+    then an activation or `shuffle<n>`;
     `ceil` of a pooling, `corners` of a resize, `last` of a mean where channels are last."""
 
 

@@ -14,7 +14,7 @@ def processors(target: dict[str, Any]) -> list[str]:
     from tvm.s_tir import meta_schedule as ms
     from tvm.script import tirx as T
 
-    from littledragon.compiler.proposals import intrinsics_where_needed
+    from littledragon.compiler.rules import intrinsics_where_needed
 
     @T.prim_func
     def nothing(x: T.Buffer((4,), "float32")) -> None:
