@@ -16,14 +16,14 @@ from littledragon.compiler.zoo.norm_reduction_te import (
 )
 
 
-def rms_norm(rows: Lead, hidden: int, dtype: str = "float16") -> Program:
-    """Y = X / rms(X) * w."""
+def rms_norm(rows: int, hidden: int) -> Program:
+    """Y = X / rms(X) * w, float16."""
     from tvm.relax.frontend.nn import op
 
     def forward(x: Any, w: Any) -> Any:
         return op.rms_norm(x, w, axes=-1, epsilon=1e-5)
 
-    return export(forward, x=(shape(rows, hidden), dtype), w=((hidden,), dtype))
+    return export(forward, x=((rows, hidden), "float16"), w=((hidden,), "float16"))
 
 
 def add_rms_norm(rows: int, hidden: int) -> Program:
@@ -49,16 +49,17 @@ def fused_add_rms_norm(rows: Lead, hidden: int, dtype: str) -> Program:
     return computed("fused_add_rms_norm", compute, x=row, residual=row, weight=((hidden,), dtype))
 
 
-def gemma_norm(rows: Lead, hidden: int, dtype: str, residual: bool = False) -> Program:
-    """Gemma's RMS normalisation, Y = X / rms(X) * (1 + w); after a layer it has a `residual`, which is added to Y."""
+def weighted_rms_norm(rows: Lead, hidden: int, dtype: str, around_one: bool = False, residual: bool = False) -> Program:
+    """`rms_norm` in the two steps of a fused kernel. `around_one`: Y = X / rms(X) * (1 + w), as Gemma has it;
+    `residual`: which is added to Y, after a layer of its later generations."""
 
     def compute(x: Any, weight: Any, *kept: Any) -> Any:
-        normal = _rms_normal(x, lambda c: 1.0 + wide(weight(c)), dtype)
+        normal = _rms_normal(x, lambda c: 1.0 + wide(weight(c)) if around_one else wide(weight(c)), dtype)
         return elements(x.shape, lambda *at: kept[0](*at) + normal(*at), "added") if kept else normal
 
     row = (shape(rows, hidden), dtype)
     more = {"residual": row} if residual else {}
-    return computed("gemma_norm", compute, x=row, weight=((hidden,), dtype), **more)
+    return computed("rms_norm", compute, x=row, weight=((hidden,), dtype), **more)
 
 
 def gated_rms_norm(rows: Lead, groups: int, width: int, dtype: str, before: bool) -> Program:
@@ -148,7 +149,7 @@ def softmax(rows: Lead, columns: int) -> Program:
     return export(forward, x=(shape(rows, columns), "float32"))
 
 
-def log_softmax(rows: Lead, columns: int) -> Program:
+def log_softmax(rows: int, columns: int) -> Program:
     """Logarithm of softmax over the last axis, float32."""
     from tvm import relax
     from tvm.relax.frontend.nn import op
@@ -156,7 +157,7 @@ def log_softmax(rows: Lead, columns: int) -> Program:
     def forward(x: Any) -> Any:
         return op.wrap_nested(relax.op.nn.log_softmax(x._expr, axis=-1), "log_softmax")
 
-    return export(forward, x=(shape(rows, columns), "float32"))
+    return export(forward, x=((rows, columns), "float32"))
 
 
 def argmax(rows: Lead, columns: int, dtype: str = "float32") -> Program:

@@ -7,7 +7,7 @@ for sound. Sums are float32.
 from math import prod
 from typing import Any, Literal
 
-from littledragon.compiler.zoo.block import Program, export
+from littledragon.compiler.zoo.block import Program
 from littledragon.compiler.zoo.norm_reduction_te import (
     along_last,
     computed,
@@ -15,6 +15,7 @@ from littledragon.compiler.zoo.norm_reduction_te import (
     moments,
     reduced,
     row_moments,
+    silu,
     square,
     wide,
 )
@@ -22,16 +23,26 @@ from littledragon.compiler.zoo.norm_reduction_te import (
 Pixels = tuple[int, ...]
 
 
-def group_norm(images: int, channels: int, pixels: Pixels, groups: int, dtype: str, activated: bool = True) -> Program:
-    """Group normalisation with weight and bias, then silu where `activated`."""
-    from tvm.relax.frontend.nn import op
+def group_norm(images: int, channels: int, pixels: Pixels, groups: int, dtype: str, activated: bool) -> Program:
+    """Group normalisation with weight and bias, then silu where `activated`; the image is seen as it lies in memory,
+    [images, groups, channels / groups, *pixels]."""
+    of_group = channels // groups
 
-    def forward(x: Any, weight: Any, bias: Any) -> Any:
-        normal = op.group_norm(x, groups, weight, bias, eps=1e-5)
-        return op.silu(normal) if activated else normal
+    def compute(x: Any, weight: Any, bias: Any) -> Any:
+        from tvm import te
 
-    vector = ((channels,), dtype)
-    return export(forward, x=((images, channels, *pixels), dtype), weight=vector, bias=vector)
+        mean, variance = moments((images, groups), (of_group, *pixels), lambda at, inner: wide(x(*at, *inner)))
+
+        def element(n: Any, g: Any, c: Any, *pixel: Any) -> Any:
+            normal = (wide(x(n, g, c, *pixel)) - mean(n, g)) * te.rsqrt(variance(n, g) + 1e-5)
+            value = normal * wide(weight(g, c)) + wide(bias(g, c))
+            return (silu(value) if activated else value).astype(dtype)
+
+        return elements(x.shape, element, "normal")
+
+    vector = ((groups, of_group), dtype)
+    image = ((images, groups, of_group, *pixels), dtype)
+    return computed("group_norm_silu" if activated else "group_norm", compute, x=image, weight=vector, bias=vector)
 
 
 def instance_norm(

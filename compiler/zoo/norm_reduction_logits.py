@@ -35,6 +35,19 @@ def sampling_softmax(rows: int, columns: int, dtype: str, cap: bool = False) -> 
     return computed("sampling_softmax", compute, logits=((rows, columns), dtype), temperature=((rows,), "float32"))
 
 
+def log_probabilities(rows: Lead, columns: int) -> Program:
+    """Logarithm of softmax over the last axis, float32."""
+    from tvm import te
+
+    def compute(logits: Any) -> Any:
+        value, peak, total = _exponentials(logits)
+        return elements(
+            logits.shape, lambda *at: value(*at) - peak(*at[:-1]) - te.log(total(*at[:-1])), "log_probabilities"
+        )
+
+    return computed("log_softmax", compute, logits=(shape(rows, columns), "float32"))
+
+
 def min_p_softmax(rows: int, columns: int, dtype: str) -> Program:
     """Probabilities at a temperature, of the tokens that are at least `least`[row] times as likely as the likeliest."""
     from tvm import te, tirx
@@ -60,12 +73,13 @@ def min_p_softmax(rows: int, columns: int, dtype: str) -> Program:
 
 def gumbel_argmax(rows: int, columns: int, dtype: str) -> Program:
     """A sample of each row: the index of the largest probability divided by exponential noise, int32."""
-    from tvm import te, topi
+    from tvm import te
 
     def compute(logits: Any, noise: Any) -> Any:
         peak = along_last(te.max, logits, "peak")
         draw = elements(logits.shape, lambda r, c: te.exp(wide(logits(r, c)) - peak(r)) / noise(r, c), "draw")
-        return topi.argmax(draw, axis=-1)
+        highest = along_last(te.max, draw, "highest")
+        return _first(draw, highest)
 
     return computed("gumbel_argmax", compute, logits=((rows, columns), dtype), noise=((rows, columns), "float32"))
 
@@ -83,11 +97,11 @@ def argmin(rows: Lead, columns: int, dtype: str = "float32") -> Program:
 
 def nearest_code(rows: int, codes: int, dtype: str) -> Program:
     """Index of the nearest of `codes` codes, int32: of the smallest |c|² - 2·x·c, given the products x·c."""
-    from tvm import topi
+    from tvm import te
 
     def compute(products: Any, norms: Any) -> Any:
         far = elements(products.shape, lambda r, c: wide(norms(c)) - 2.0 * wide(products(r, c)), "distance")
-        return topi.argmin(far, axis=-1)
+        return _first(far, along_last(te.min, far, "least"))
 
     return computed("nearest_code", compute, products=((rows, codes), dtype), norms=((codes,), dtype))
 
@@ -279,3 +293,16 @@ def _probabilities(like: Any, value: Element) -> Any:
     peak = along_last(te.max, scaled, "peak")
     total = along_last(te.sum, scaled, "total", lambda r, c: te.exp(scaled(r, c) - peak(r)))
     return elements(like, lambda r, c: te.exp(scaled(r, c) - peak(r)) / total(r), "probabilities")
+
+
+def _first(x: Any, best: Any) -> Any:
+    """In TE: the first column of each row that equals the row's best one, int32."""
+    from tvm import te, tirx
+
+    rows, columns = x.shape
+
+    def place(at: Any, inner: Any) -> Any:
+        column = inner[0].var
+        return tirx.Select(x(*at, *inner) == best(*at), column, tirx.const(int(columns), column.dtype))
+
+    return reduced(te.min, (rows,), (columns,), place, "first")

@@ -1,9 +1,8 @@
 """Products of quantised matrices, quantisation itself, and reads whose place is data.
 
-More of the kind stands beside this file: `quant_irregular_packed` (weights of a few bits), `…_quantize`, `…_cache`
-(of keys and values), `…_lookup` (embeddings and labels), `…_features`
-(of recommenders), `…_graph` (neighbour lists), `…_slices` (strided, shifted
-and masked).
+More of the kind stands beside this file: `quant_irregular_packed` (weights of a few bits), `…_quantize`, `…_cache` (of
+keys and values), `…_lookup` (embeddings and labels), `…_features` (of recommenders), `…_graph` (neighbour lists),
+`…_slices` (strided, shifted and masked).
 """
 
 from collections.abc import Callable

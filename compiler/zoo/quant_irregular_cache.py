@@ -12,12 +12,12 @@ from littledragon.compiler.zoo.quant_irregular import Argument, computed
 def paged_batch_scores(
     batch: int, tokens: int, page: int, heads: int, group: int, dim: int, cached: str, dtype: str
 ) -> Program:
-    """Scores against a cache in pages that a table names: of the model's type, of int8 with a scale for each head of
-    each slot, or of float8 with a scale for each head.
+    """Scores against a cache in pages that a table names: of int8 with a scale for each head of each slot, or of float8
+    with a scale for each head.
     """
     from tvm import te
 
-    def compute(q: Any, cache: Any, page_table: Any, *scale: Any) -> Any:
+    def compute(q: Any, cache: Any, page_table: Any, scale: Any) -> Any:
         axis = te.reduce_axis((0, dim), name="d")
 
         def dot(b: Any, h: Any, g: Any, t: Any) -> Any:
@@ -27,10 +27,8 @@ def paged_batch_scores(
         scores = te.compute((batch, heads, group, tokens), dot, name="scores")
 
         def scaled(b: Any, h: Any, g: Any, t: Any) -> Any:
-            score = scores[b, h, g, t] * dim**-0.5
-            if not scale:
-                return score
-            return score * (scale[0][page_table[b, t // page], t % page, h] if cached == "int8" else scale[0][h])
+            key_scale = scale[page_table[b, t // page], t % page, h] if cached == "int8" else scale[h]
+            return scores[b, h, g, t] * dim**-0.5 * key_scale
 
         return te.compute((batch, heads, group, tokens), scaled, name="scaled")
 
@@ -40,31 +38,30 @@ def paged_batch_scores(
         q=((batch, heads, group, dim), dtype),
         cache=((batch * tokens // page, page, heads, dim), cached),
         page_table=((batch, tokens // page), "int32"),
-        **_slot_scale(batch * tokens // page, page, heads, cached, dtype),
+        scale=((batch * tokens // page, page, heads) if cached == "int8" else (heads,), "float32"),
     )
 
 
 def paged_context(
     batch: int, tokens: int, page: int, heads: int, group: int, dim: int, cached: str, dtype: str
 ) -> Program:
-    """Σₜ P[t]·V[t] over values in pages that a table names, in the same three kinds of cache."""
+    """Σₜ P[t]·V[t] over values in pages that a table names, in the same two kinds of cache."""
     from tvm import te
 
-    def compute(p: Any, cache: Any, page_table: Any, *scale: Any) -> Any:
+    def compute(p: Any, cache: Any, page_table: Any, scale: Any) -> Any:
         axis = te.reduce_axis((0, tokens), name="t")
 
         def weighted(b: Any, h: Any, g: Any, d: Any) -> Any:
             place, slot = page_table[b, axis // page], axis % page
             value = cache[place, slot, h, d].astype("float32")
             if cached == "int8":
-                value = value * scale[0][place, slot, h]
+                value = value * scale[place, slot, h]
             return te.sum(p[b, h, g, axis] * value, axis=axis)
 
         total = te.compute((batch, heads, group, dim), weighted, name="context")
 
         def last(b: Any, h: Any, g: Any, d: Any) -> Any:
-            scaled = total[b, h, g, d] * scale[0][h] if cached.startswith("float8") else total[b, h, g, d]
-            return scaled.astype(dtype)
+            return (total[b, h, g, d] if cached == "int8" else total[b, h, g, d] * scale[h]).astype(dtype)
 
         return te.compute((batch, heads, group, dim), last, name="cast")
 
@@ -74,14 +71,8 @@ def paged_context(
         p=((batch, heads, group, tokens), "float32"),
         cache=((batch * tokens // page, page, heads, dim), cached),
         page_table=((batch, tokens // page), "int32"),
-        **_slot_scale(batch * tokens // page, page, heads, cached, dtype),
+        scale=((batch * tokens // page, page, heads) if cached == "int8" else (heads,), "float32"),
     )
-
-
-def _slot_scale(pages: int, page: int, heads: int, cached: str, dtype: str) -> dict[str, Argument]:
-    if cached == dtype:
-        return {}
-    return {"scale": ((pages, page, heads) if cached == "int8" else (heads,), "float32")}
 
 
 def kv4_scores(batch: int, tokens: int, heads: int, group: int, dim: int, dtype: str) -> Program:

@@ -67,7 +67,7 @@ def _grouped(images: int, site: Site, dtype: str, activated: bool) -> Run:
     return run(
         _name(images, site, dtype),
         f"group normalisation{' and silu' if activated else ''} {_of(images, site)}",
-        "group",
+        "group-centred",
         (images, 32, channels // 32, *pixels),
         2 * images * channels * prod(pixels) * SIZE[dtype],
         images=images,

@@ -54,7 +54,7 @@ def _decoding(model: Model, key: str, columns: int, half: str) -> Iterator[Group
         ),
         ("min_p_softmax", logits.min_p_softmax, "min-p probabilities of", "centred", (half,), 4),
         ("argmax", zoo.argmax, "greedy choice for", "row", (half, "float32"), 0),
-        ("gumbel_argmax", logits.gumbel_argmax, "sample for", "row", ("float32",), 4),
+        ("gumbel_argmax", logits.gumbel_argmax, "sample for", "centred", ("float32",), 4),
     )
     for operator, build, words, form, dtypes, more in operators:
         runs = []
@@ -82,7 +82,7 @@ def _decoding(model: Model, key: str, columns: int, half: str) -> Iterator[Group
         yield Group("softcap_softmax", model, key, logits.sampling_softmax, runs)
     for operator, build, words, form in (
         ("softmax", zoo.softmax, "probabilities of", "row"),
-        ("log_softmax", zoo.log_softmax, "log-probabilities of", "centred"),
+        ("log_softmax", logits.log_probabilities, "log-probabilities of", "centred"),
     ):
         runs = [
             run(
@@ -224,7 +224,7 @@ def _frames() -> Iterator[Group]:
                 about = f"{words} of each of {length} steps of {counted(number, 'input')}"
                 moved = size if operator == "argmax" else 2 * size
                 runs[operator].append(run(f"b{number}-s{length}", about, form, cell, moved, rows=lead, columns=columns))
-        yield Group("log_softmax", model, key, zoo.log_softmax, runs["log_softmax"])
+        yield Group("log_softmax", model, key, logits.log_probabilities, runs["log_softmax"])
         yield Group("softmax", model, key, zoo.softmax, runs["softmax"])
         yield Group("argmax", model, key, zoo.argmax, runs["argmax"])
 
@@ -316,7 +316,7 @@ def _codes() -> Iterator[Group]:
             rows, name = inputs * length, f"b{inputs}-s{length}-{dtype}"
             about = f"nearest of {codes} codes for {length} vectors of {counted(inputs, 'input')}"
             cell, size = (rows, codes), rows * codes * SIZE[dtype]
-            nearest.append(run(name, about, "row", cell, size, rows=rows, codes=codes, dtype=dtype))
+            nearest.append(run(name, about, "centred", cell, size, rows=rows, codes=codes, dtype=dtype))
             least.append(
                 run(name, f"{about}, from distances", "row", cell, size, rows=rows, columns=codes, dtype=dtype)
             )

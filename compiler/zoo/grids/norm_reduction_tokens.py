@@ -74,7 +74,7 @@ def _rms() -> Iterator[Group]:
             plain.append(run(name, about, "row", cell, 2 * row, **shape))
             about = f"residual addition and RMS normalisation of {counted(rows, 'token')} in one kernel"
             added.append(run(name, about, "row", cell, 4 * row, **shape))
-        yield Group("rms_norm", model, part, zoo.rms_norm, plain)
+        yield Group("rms_norm", model, part, zoo.weighted_rms_norm, plain)
         if "-cache" not in part and "-queries" not in part:
             yield Group("add_rms_norm", model, part, zoo.fused_add_rms_norm, added)
 
@@ -99,10 +99,11 @@ def _gemma() -> Iterator[Group]:
                     rows=rows,
                     hidden=model.hidden,
                     dtype=dtype,
+                    around_one=True,
                     residual=residual,
                 )
             )
-        yield Group("gemma_norm", model, model.key, zoo.gemma_norm, runs)
+        yield Group("gemma_norm", model, model.key, zoo.weighted_rms_norm, runs)
 
 
 def _decoder_layer_norms() -> Iterator[Group]:
@@ -305,7 +306,7 @@ def _heads() -> Iterator[Group]:
                     dtype=dtype,
                 )
             )
-        yield Group("qk_norm", model, f"{key}-{what}", zoo.rms_norm, runs)
+        yield Group("qk_norm", model, f"{key}-{what}", zoo.weighted_rms_norm, runs)
 
 
 def _kinds(model: Decoder) -> tuple[tuple[str, int], ...]:

@@ -157,17 +157,26 @@ _PARTLY: Final = {
     "glm-4.5-air": (0.5, False),
     "nemotron-mini-4b": (0.5, False),
     "nemotron-4-15b": (0.5, False),
+    "minimax-text-01": (0.5, False),
+    "qwen3-next-80b-a3b": (0.25, False),
+    "command-r": (1.0, True),
+    "command-r-plus": (1.0, True),
 }
 """Models that rotate a part of each head, and those whose pairs are neighbours."""
 
 
+def _turned(model: Decoder) -> tuple[int, int]:
+    """How many elements of a head are rotated; and 2 where pairs are neighbours, else 1."""
+    share, neighbours = _PARTLY.get(model.key, (1.0, False))
+    return int(model.head * share), 1 + neighbours
+
+
 def _rotary() -> Iterator[Entry]:
-    learned = {"gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl", "mpt-7b", "mpt-30b", "jamba-v0.1"}
-    turning = [m for m in MODELS if m.key not in learned and not m.key.startswith(("opt", "bloom", "switch", "nllb"))]
-    found = apart(turning, lambda m: (m.kv_heads, m.head, int(100 * _PARTLY.get(m.key, (1.0, False))[0])))
+    other = {"gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl", "mpt-7b", "mpt-30b", "jamba-v0.1", "baichuan2-13b"}
+    turning = [m for m in MODELS if m.key not in other and not m.key.startswith(("opt", "bloom", "switch", "nllb"))]
+    found = apart(turning, lambda m: (m.kv_heads, m.head, *_turned(m)))
     for model, tokens, dtype in product(found, NEW, ("float16", "bfloat16")):
-        share, interleaved = _PARTLY.get(model.key, (1.0, False))
-        turned = int(model.head * share)
+        turned, pairs = _turned(model)
         shape = {"heads": model.kv_heads, "dim": model.head, "turned": turned, "positions": model.context}
         yield Entry(
             model,
@@ -176,7 +185,7 @@ def _rotary() -> Iterator[Entry]:
             f"keys of {tokens} new tokens, {model.kv_heads} heads, {turned} of {model.head} elements rotated, to int8",
             tokens * model.kv_heads * model.head * 3 + model.context * turned * 2,
             tokens * model.kv_heads * model.head * 12,
-            {"tokens": tokens, **shape, "interleaved": interleaved, "dtype": dtype},
+            {"tokens": tokens, **shape, "interleaved": pairs == 2, "dtype": dtype},
         )
 
 

@@ -34,13 +34,9 @@ TABLES: Final = (
     Table(Model("DiT-XL/2", "facebook/DiT-XL-2-256", "CC-BY-NC-4.0"), "dit-xl2", 1001, 1152, (64, 256)),
     Table(Model("ByT5-small", "google/byt5-small", _APACHE), "byt5-small", 384, 1472, (1024, 8192)),
     Table(Model("ByT5-XL", "google/byt5-xl", _APACHE), "byt5-xl", 384, 2560, (1024, 4096)),
-    Table(
-        Model("DLRM-DCNv2", "mlcommons/training recommendation_v2", _APACHE), "dlrm-155", 155, 128, (1024, 8192, 65536)
-    ),
-    Table(
-        Model("DLRM-DCNv2", "mlcommons/training recommendation_v2", _APACHE), "dlrm-976", 976, 128, (1024, 8192, 65536)
-    ),
-    Table(Model("DLRM-DCNv2", "mlcommons/training recommendation_v2", _APACHE), "dlrm-7122", 7122, 128, (1024, 8192)),
+    Table(Model("DLRM-DCNv2", "mlcommons/training", _APACHE), "dlrm-155", 155, 128, (1024, 8192, 65536)),
+    Table(Model("DLRM-DCNv2", "mlcommons/training", _APACHE), "dlrm-976", 976, 128, (1024, 8192, 65536)),
+    Table(Model("DLRM-DCNv2", "mlcommons/training", _APACHE), "dlrm-7122", 7122, 128, (1024, 8192)),
     # Codebooks learn by moving means: the same sum.
     Table(Model("VQ-VAE", "google-deepmind/sonnet", _APACHE), "vq-vae", 512, 64, (2048, 32768)),
     Table(Model("VQGAN-1024", "CompVis/taming-transformers", _MIT), "vqgan-1024", 1024, 256, (256, 4096, 32768)),

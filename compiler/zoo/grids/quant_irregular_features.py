@@ -28,7 +28,7 @@ _BSD, _MIT, _APACHE = "BSD-3-Clause", "MIT", "Apache-2.0"
 BAGS: Final = (
     # Multi-hot Criteo of MLPerf, tables of 40 million rows in 128 shards.
     Bags(
-        Model("DLRM-DCNv2", "mlcommons/training recommendation_v2", _APACHE),
+        Model("DLRM-DCNv2", "mlcommons/training", _APACHE),
         *("dlrm-dcnv2", 128),
         ((39060, 2), (312500, 3), (155, 5), (20265, 6), (405282, 8), (590152 // 4, 10), (312500, 27), (312500, 100)),
         (1024, 8192, 65536),

@@ -132,7 +132,15 @@ FORMATS: Final = (
     Format(
         *("mxfp8_matmul", dense.fp8_block_matmul, "MXFP8: float8 with a power of two for each 32", 8.25, 128),
         (2, 16, 128, 1024),
-        ("llama-3-8b", "llama-3-70b", "gemma-3-27b", "olmo-2-13b", "nemotron-mini-4b", "qwen3-next-80b-a3b", "vit-h14"),
+        (
+            "llama-3-8b",
+            "llama-3-70b",
+            "gemma-3-27b",
+            "olmo-2-13b",
+            "nemotron-mini-4b",
+            "qwen3-next-80b-a3b",
+            "nemotron-4-15b",
+        ),
         _always(block=32, tile=1, scales="float8_e8m0fnu"),
         cost=4,
     ),
@@ -179,6 +187,7 @@ FORMATS: Final = (
         _always(books=2, codes=256),
         variant="2x8",
     ),
+    # Sparse-Llama, SparseGPT and Wanda prune decoders, the vendors' tools BERT and ViT.
     Format(
         *("sparse24_matmul", packed.sparse24_matmul, "half of the weights pruned, 2 of each 4 kept", 9, 128),
         (1, 16, 256, 1024),

@@ -26,14 +26,14 @@ class Sampled(NamedTuple):
 
 SAMPLED: Final = (
     Sampled(Model("GraphSAGE, ogbn-products", _OGB, _MIT), "products", 2449029, 100, 256, (256, 1024), (15, 10, 5)),
-    Sampled(Model("GraphSAGE, ogbn-arxiv", _OGB, _MIT), "arxiv", 169343, 128, 256, (128, 1024), (10, 10, 10)),
-    Sampled(Model("GraphSAGE, papers100M", _OGB, _MIT), "papers100m", 111059956, 128, 256, (64, 1024), (12, 12, 12)),
+    Sampled(Model("GraphSAGE, ogbn-arxiv", _DGL, _APACHE), "arxiv", 169343, 128, 128, (256, 1024), (4, 4)),
+    Sampled(Model("GraphSAGE, papers100M", _OGB, _MIT), "papers100m", 111059956, 128, 256, (128, 1024), (15, 10, 5)),
     Sampled(Model("GraphSAGE, Reddit", _PYG, _MIT), "reddit", 232965, 602, 128, (64, 512), (25, 10)),
     Sampled(Model("GraphSAGE, Flickr", _PYG, _MIT), "flickr", 89250, 500, 256, (256, 2048), (25, 10)),
-    Sampled(Model("GraphSAGE, Yelp", _PYG, _MIT), "yelp", 716847, 300, 512, (256, 1024), (10, 25)),
+    Sampled(Model("GraphSAGE, Yelp", _PYG, _MIT), "yelp", 716847, 300, 512, (256, 1024), (25, 10)),
     Sampled(Model("GraphSAGE, PPI", "williamleif/GraphSAGE", _MIT), "ppi", 56944, 50, 1024, (128, 512), (25, 10)),
     Sampled(Model("R-GAT, MAG240M", _OGB, _MIT), "mag240m", 244160499, 768, 1024, (128, 512), (25, 15)),
-    Sampled(Model("R-GAT, IGB", "mlcommons/training", _APACHE), "igb", 547306935, 1024, 512, (128, 1024), (5, 10, 15)),
+    Sampled(Model("R-GAT, IGB", "mlcommons/training", _APACHE), "igb", 547306935, 1024, 512, (128, 1024), (15, 10, 5)),
     Sampled(Model("PinSAGE", _DGL, _APACHE), "pinsage", 3000000, 1024, 128, (64, 512), (50, 3)),
 )
 

@@ -62,7 +62,7 @@ POINTS: Final = (
 
 
 class Voxels(NamedTuple):
-    """Layers of a sparse convolution network: (voxels, taps, channels, filters) of each."""
+    """Layers of a sparse convolution network: (voxels of a scan, about; taps, channels, filters) of each."""
 
     model: Model
     key: str
@@ -169,7 +169,7 @@ def _largest() -> Iterator[Entry]:
 
 def _volumes() -> Iterator[Entry]:
     for one in VOXELS:
-        # Frames of one sensor, and two of a training batch.
+        # One scan, and a training batch.
         for (voxels, taps, channels, filters), frames, dtype in product(one.layers, (1, 4), ("float16", "float32")):
             points = voxels * frames
             yield Entry(
