@@ -13,17 +13,25 @@ DIFFUSION: Final = ("stable-diffusion", "sd", "ddpm", "taesd", "dc-ae", "swin2sr
 
 
 def add(listing: Listing) -> None:
-    """List every layer of the table that is one of these."""
+    """List every layer of the table that is one of these; of attentions over channels, those of other widths."""
+    widths: list[tuple[int, int]] = []
     for layer in LAYERS:
         number = turn_of(layer.inputs, layer.outputs, *layer.size, *layer.kernel)
         if layer.kind in ("max_pool", "avg_pool"):
             _pool(listing, layer, number)
         elif layer.kind == "mean":
             _mean(listing, layer, number)
-        elif layer.kind == "excite":
+        elif layer.kind == "excite" and not any(_near(layer, *pair) for pair in widths):
+            widths.append((layer.inputs, layer.outputs))
             _excite(listing, layer, number)
         elif layer.kind in ("nearest", "linear", "cubic"):
             _resize(listing, layer, number)
+
+
+def _near(layer: Layer, inputs: int, outputs: int) -> bool:
+    """Whether both widths are within half as much again of these: its two products do not depend on the size."""
+    pairs = ((layer.inputs, inputs), (layer.outputs, outputs))
+    return all(2 * max(pair) <= 3 * min(pair) for pair in pairs)
 
 
 def _pool(listing: Listing, layer: Layer, number: int) -> None:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from littledragon.compiler.zoo.models.networks import networks
-from littledragon.compiler.zoo.models.networks.network import Network
+from littledragon.compiler.zoo.models.networks.network import Network, library
 
 NEAR: Final = 1.5
 """Layers whose extents all lie within this factor are near twins."""
@@ -72,9 +72,7 @@ class Row:
 
 def recorded(network: Network, shape: Sizes) -> list[Step]:
     """What torch does to one input of this shape, in order. No number is computed: tensors have shapes only."""
-    import torch
-    from torch.utils._python_dispatch import TorchDispatchMode
-
+    torch, modes = library("torch"), library("torch.utils._python_dispatch")
     steps: list[Step] = []
     made: dict[int, Step] = {}
     alive: list[Any] = []  # so that no two tensors get one id
@@ -101,7 +99,7 @@ def recorded(network: Network, shape: Sizes) -> list[Step]:
                 made[id(args[0])] = one
         return found
 
-    recorder: Any = type("Recorder", (TorchDispatchMode,), {"__torch_dispatch__": dispatched})
+    recorder: Any = type("Recorder", (modes.TorchDispatchMode,), {"__torch_dispatch__": dispatched})
     try:
         with torch.device("meta"):
             model = network.build()
@@ -270,10 +268,10 @@ def _repeated(value: Any, count: int) -> Sizes:
 
 def _registered() -> None:
     """torchvision without its compiled operators, as it is beside a torch for CPUs, still wants their names."""
-    import torch
-
     for name in ("nms", "qnms"):
-        torch.library.define(f"torchvision::{name}", "(Tensor boxes, Tensor scores, float threshold) -> Tensor")
+        library("torch").library.define(
+            f"torchvision::{name}", "(Tensor boxes, Tensor scores, float threshold) -> Tensor"
+        )
 
 
 def main() -> None:

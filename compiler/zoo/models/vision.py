@@ -3,7 +3,7 @@
 import csv
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, Literal, cast
 
 from littledragon.compiler.zoo.block import Model
 
@@ -55,9 +55,21 @@ def layers() -> tuple[Layer, ...]:
 
 def _layer(row: list[str], models: dict[str, Model]) -> Layer:
     key, kind, inputs, outputs, size, kernel, stride, padding, dilation, groups, tail = row
-    every = (tuple(map(int, text.split("x"))) if text else () for text in (size, kernel, stride, padding, dilation))
     words = tuple(tail.split("-")) if tail else ()
-    return Layer(key, models[key], kind, int(inputs), int(outputs), *every, int(groups), words)  # type: ignore[arg-type]
+    return Layer(
+        key,
+        models[key],
+        cast(Kind, kind),
+        int(inputs),
+        int(outputs),
+        *(_numbers(size), _numbers(kernel), _numbers(stride), _numbers(padding), _numbers(dilation)),
+        int(groups),
+        words,
+    )
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(map(int, text.split("x"))) if text else ()
 
 
 LAYERS: Final = layers()

@@ -6,7 +6,7 @@ Configurations are those of the named repositories; what they leave to the libra
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from littledragon.compiler.zoo.models.networks.network import APACHE, MIT, Network, Shape
+from littledragon.compiler.zoo.models.networks.network import APACHE, MIT, Network, Shape, library
 
 _RAIL, _RAIL_XL = "CreativeML OpenRAIL-M", "CreativeML Open RAIL++-M"
 _ENCODER, _DECODER = ("DownEncoderBlock2D",) * 4, ("UpDecoderBlock2D",) * 4
@@ -69,12 +69,16 @@ _CHURCH: dict[str, Any] = {
 def networks() -> Iterator[Network]:
     """Denoisers and autoencoders of images and of clips."""
     sd1, sd2 = "stable-diffusion-v1-5/stable-diffusion-v1-5", "stabilityai/stable-diffusion-2-1"
-    linear = {"cross_attention_dim": 1024, "attention_head_dim": (5, 10, 20, 20), "use_linear_projection": True}
+    linear: dict[str, Any] = {
+        "cross_attention_dim": 1024,
+        "attention_head_dim": (5, 10, 20, 20),
+        "use_linear_projection": True,
+    }
     yield Network("stable-diffusion-1.5", "Stable Diffusion 1.5", sd1, _RAIL, _unet(768), ((4, 64, 64),))
     xl = "stabilityai/stable-diffusion-xl-base-1.0"
     yield Network("stable-diffusion-xl", "Stable Diffusion XL", xl, _RAIL_XL, _unet(**_XL), ((4, 128, 128),))
     yield Network("stable-diffusion-2.1", "Stable Diffusion 2.1", sd2, _RAIL_XL, _unet(**linear), ((4, 96, 96),))
-    images = (
+    images: tuple[tuple[str, str, str, str, str, dict[str, Any], int], ...] = (
         ("sd-vae", "Stable Diffusion VAE", "stabilityai/sd-vae-ft-mse", MIT, "AutoencoderKL", _VAE, 512),
         ("sdxl-vae", "SDXL VAE", "stabilityai/sdxl-vae", MIT, "AutoencoderKL", _VAE, 1024),
         ("taesd", "TAESD", "madebyollin/taesd", MIT, "AutoencoderTiny", {}, 512),
@@ -95,11 +99,9 @@ def _clips() -> Iterator[Network]:
     """Frames and sizes are cut down to those of a short preview, or of one tile where the decoder works by tiles."""
 
     def modelscope() -> Any:
-        import diffusers
-        import torch
 
-        model = diffusers.UNet3DConditionModel().eval()
-        return lambda x: model(x, torch.empty(1), torch.empty(1, 77, 1024))
+        model = library("diffusers").UNet3DConditionModel().eval()
+        return lambda x: model(x, library("torch").empty(1), library("torch").empty(1, 77, 1024))
 
     source = "ali-vilab/text-to-video-ms-1.7b"
     yield Network("modelscope-t2v", "ModelScope T2V", source, "CC-BY-NC-4.0", modelscope, ((4, 16, 32, 32),))
@@ -147,31 +149,26 @@ def _clips() -> Iterator[Network]:
 
 def _unet(cross_attention_dim: int, **given: Any) -> Callable[[], Any]:
     def build() -> Any:
-        import diffusers
-        import torch
 
-        model = diffusers.UNet2DConditionModel(cross_attention_dim=cross_attention_dim, **given).eval()
-        return lambda x: model(x, torch.empty(1), torch.empty(1, 77, cross_attention_dim))
+        model = library("diffusers").UNet2DConditionModel(cross_attention_dim=cross_attention_dim, **given).eval()
+        return lambda x: model(x, library("torch").empty(1), library("torch").empty(1, 77, cross_attention_dim))
 
     return build
 
 
 def _denoiser(given: dict[str, Any]) -> Callable[[], Any]:
     def build() -> Any:
-        import diffusers
-        import torch
 
-        model = diffusers.UNet2DModel(layers_per_block=2, norm_eps=1e-6, **given).eval()
-        return lambda x: model(x, torch.empty(1))
+        model = library("diffusers").UNet2DModel(layers_per_block=2, norm_eps=1e-6, **given).eval()
+        return lambda x: model(x, library("torch").empty(1))
 
     return build
 
 
 def _autoencoder(kind: str, given: dict[str, Any]) -> Callable[[], Any]:
     def build() -> Any:
-        import diffusers
 
-        model = getattr(diffusers, kind)(**given).eval()
+        model = getattr(library("diffusers"), kind)(**given).eval()
 
         def run(x: Any) -> None:
             found = model.encode(x)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from littledragon.compiler.zoo.models.networks.network import APACHE, BSD, MIT, Network, Shape
+from littledragon.compiler.zoo.models.networks.network import APACHE, BSD, MIT, Network, Shape, library
 
 
 def famous() -> Iterator[Network]:
@@ -58,14 +58,13 @@ _TORCHVISION: dict[str, tuple[Any, ...]] = {
 
 def _torchvision(name: str, *sizes: Any) -> Network:
     def build() -> Any:
-        import torchvision
 
         given: dict[str, Any] = {"weights": None}
         if name.startswith(("deeplab", "fcn_", "lraspp")):
             given["weights_backbone"] = None
         if name in ("googlenet", "inception_v3"):
             given["init_weights"] = False
-        return torchvision.models.get_model(name, **given)
+        return library("torchvision").models.get_model(name, **given)
 
     shapes = tuple((3, *size) if isinstance(size, tuple) else (3, size, size) for size in sizes)
     return Network(f"torchvision-{name}".replace("_", "-"), name, f"torchvision {name}", BSD, build, shapes)
@@ -105,23 +104,23 @@ _TIMM = """resnet50d resnetv2_50x1_bit resnetv2_101x3_bit ecaresnet50t resnest50
 
 
 def _timm(name: str, **given: Any) -> Network:
-    import timm
 
-    configuration = timm.get_pretrained_cfg(name)
+    configuration = library("timm").get_pretrained_cfg(name)
     shapes = [tuple(configuration.input_size)]
     test = configuration.test_input_size
     if test and not configuration.fixed_input_size and test[1] >= 1.25 * shapes[0][1]:
         shapes.append(tuple(test))
     key = f"timm-{name}".replace("_", "-")
-    return Network(key, name, f"timm {name}", APACHE, lambda: timm.create_model(name, **given), tuple(shapes))
+    return Network(
+        key, name, f"timm {name}", APACHE, lambda: library("timm").create_model(name, **given), tuple(shapes)
+    )
 
 
 def _dilated(name: str, stride: int) -> Network:
     """A timm network as the encoder of DeepLab: its last stages dilated instead of strided, on 512 × 512 images."""
-    import timm
 
     def build() -> Any:
-        return timm.create_model(name, features_only=True, output_stride=stride)
+        return library("timm").create_model(name, features_only=True, output_stride=stride)
 
     key = f"timm-{name}-os{stride}".replace("_", "-")
     return Network(key, f"{name}, output stride {stride}", f"timm {name}", APACHE, build, ((3, 512, 512),))
@@ -154,9 +153,10 @@ def segmentation() -> Iterator[Network]:
 
 def _smp(architecture: str, encoder: str, size: int, given: dict[str, Any]) -> Network:
     def build() -> Any:
-        import segmentation_models_pytorch as smp
 
-        return getattr(smp, architecture)(encoder_name=encoder, encoder_weights=None, **given)
+        return getattr(library("segmentation_models_pytorch"), architecture)(
+            encoder_name=encoder, encoder_weights=None, **given
+        )
 
     key = f"smp-{architecture}-{encoder}".lower().replace("_", "-")
     source = f"segmentation_models_pytorch {architecture} {encoder}"
@@ -167,15 +167,14 @@ def detection() -> Iterator[Network]:
     """Backbones, pyramids and heads, without the boxes between them."""
 
     def regions(model: Any, x: Any) -> None:
-        import torch
 
         model.rpn.head(list(model.backbone(x).values()))
-        heads, features = model.roi_heads, torch.empty(1, 256, 14, 14)
+        heads, features = model.roi_heads, library("torch").empty(1, 256, 14, 14)
         if heads.mask_head is not None:
             heads.mask_predictor(heads.mask_head(features))
         if heads.keypoint_head is not None:
             heads.keypoint_predictor(heads.keypoint_head(features))
-        heads.box_head(torch.empty(1, 256, 7, 7))
+        heads.box_head(library("torch").empty(1, 256, 7, 7))
 
     def dense(model: Any, x: Any) -> None:
         found = model.backbone(x)
@@ -183,9 +182,8 @@ def detection() -> Iterator[Network]:
 
     def detector(name: str, size: Shape, run: Callable[[Any, Any], None]) -> Network:
         def build() -> Any:
-            import torchvision
 
-            model = torchvision.models.get_model(name, weights=None, weights_backbone=None).eval()
+            model = library("torchvision").models.get_model(name, weights=None, weights_backbone=None).eval()
             return lambda x: run(model, x)
 
         key = f"torchvision-{name}".replace("_", "-")
@@ -199,9 +197,8 @@ def detection() -> Iterator[Network]:
     yield detector("ssdlite320_mobilenet_v3_large", (320, 320), dense)
 
     def raft() -> Any:
-        import torchvision
 
-        model = torchvision.models.optical_flow.raft_large(weights=None).eval()
+        model = library("torchvision").models.optical_flow.raft_large(weights=None).eval()
         return lambda x: model(x, x, num_flow_updates=1)
 
     yield Network("torchvision-raft-large", "raft_large", "torchvision raft_large", BSD, raft, ((3, 360, 640),))
@@ -210,12 +207,11 @@ def detection() -> Iterator[Network]:
 
 
 def _efficientdet(name: str) -> Network:
-    import effdet
 
-    configuration = effdet.get_efficientdet_config(name)
+    configuration = library("effdet").get_efficientdet_config(name)
     key, source = f"effdet-{name}".replace("_", "-"), f"rwightman/efficientdet-pytorch {name}"
 
     def build() -> Any:
-        return effdet.EfficientDet(configuration, pretrained_backbone=False)
+        return library("effdet").EfficientDet(configuration, pretrained_backbone=False)
 
     return Network(key, name, source, APACHE, build, ((3, *configuration.image_size),))

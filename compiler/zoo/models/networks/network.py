@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any, Final
 
 Shape = tuple[int, ...]
@@ -23,3 +24,12 @@ class Network:
     licence: str
     build: Callable[[], Any]
     shapes: tuple[Shape, ...]
+
+
+def library(name: str) -> Any:
+    """A module of a library that defines networks: the project itself does not depend on one.
+
+    Raises:
+        ImportError: it is not installed.
+    """
+    return import_module(name)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from littledragon.compiler.zoo.models.networks.network import APACHE, MIT, Network, Shape
+from littledragon.compiler.zoo.models.networks.network import APACHE, MIT, Network, Shape, library
 
 
 def networks() -> Iterator[Network]:
@@ -102,9 +102,8 @@ def _nnunet(dimensions: int, stages: int) -> dict[str, Any]:
 
 def _monai(key: str, name: str, source: str, kind: str, shape: Shape, **given: Any) -> Network:
     def build() -> Any:
-        import monai.networks.nets
 
-        return getattr(monai.networks.nets, kind)(**given)
+        return getattr(library("monai.networks.nets"), kind)(**given)
 
     return Network(key, name, source, APACHE, build, (shape,))
 
@@ -114,10 +113,9 @@ def _clips() -> Iterator[Network]:
 
     def zoo(key: str, name: str, function: str, shape: Shape, **given: Any) -> Network:
         def build() -> Any:
-            import importlib
 
             module, _, maker = function.partition(".")
-            model = getattr(importlib.import_module(f"pytorchvideo.models.{module}"), maker)(**given).eval()
+            model = getattr(library(f"pytorchvideo.models.{module}"), maker)(**given).eval()
             return (lambda x: model([x[:, :, ::4], x])) if module == "slowfast" else model
 
         return Network(f"pytorchvideo-{key}", name, f"facebookresearch/pytorchvideo {key}", APACHE, build, (shape,))
@@ -190,10 +188,9 @@ def _transformers() -> Iterator[Network]:
     yield Network("speecht5-hifigan", "HiFi-GAN of SpeechT5", "microsoft/speecht5_hifigan", MIT, vocoder, ((256, 80),))
 
     def speak(model: Any, x: Any) -> None:
-        import torch
 
         model.decoder(x)
-        model.posterior_encoder(torch.empty(1, 513, 256), torch.empty(1, 1, 256))
+        model.posterior_encoder(library("torch").empty(1, 513, 256), library("torch").empty(1, 1, 256))
 
     yield Network(
         "mms-tts", "VITS of MMS", "facebook/mms-tts-eng", "CC-BY-NC-4.0", _run("VitsModel", speak), ((192, 128),)
@@ -208,18 +205,16 @@ def _pictures(one: dict[str, Any]) -> Iterator[Network]:
         return model(x)
 
     def segment(model: Any, x: Any) -> None:
-        import torch
 
         model.vision_encoder(x)
         decoder = model.mask_decoder
-        decoder.upscale_conv2(decoder.upscale_conv1(torch.empty(1, 256, 64, 64)))
-        model.prompt_encoder.mask_embed(torch.empty(1, 1, 256, 256))
+        decoder.upscale_conv2(decoder.upscale_conv1(library("torch").empty(1, 256, 64, 64)))
+        model.prompt_encoder.mask_embed(library("torch").empty(1, 1, 256, 256))
 
     def depth(size: int, neck: list[int], fusion: int) -> Callable[[], Any]:
         def build() -> Any:
-            import transformers
 
-            backbone = transformers.Dinov2Config(
+            backbone = library("transformers").Dinov2Config(
                 image_size=518,
                 patch_size=14,
                 hidden_size=size,
@@ -228,8 +223,8 @@ def _pictures(one: dict[str, Any]) -> Iterator[Network]:
                 reshape_hidden_states=False,
             )
             given = {"reassemble_hidden_size": size, "neck_hidden_sizes": neck, "fusion_hidden_size": fusion}
-            configuration = transformers.DepthAnythingConfig(backbone_config=backbone, **given)
-            return transformers.DepthAnythingForDepthEstimation(configuration)
+            configuration = library("transformers").DepthAnythingConfig(backbone_config=backbone, **given)
+            return library("transformers").DepthAnythingForDepthEstimation(configuration)
 
         return build
 
@@ -279,9 +274,8 @@ def _run(kind: str, call: Callable[[Any, Any], Any], **given: Any) -> Callable[[
     """A model of transformers with its default configuration but for what is given."""
 
     def build() -> Any:
-        import transformers
 
-        model = getattr(transformers, kind)
+        model = getattr(library("transformers"), kind)
         built = model(model.config_class(**given)).eval()
         return lambda x: call(built, x)
 

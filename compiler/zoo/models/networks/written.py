@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from littledragon.compiler.zoo.models.networks.network import APACHE, BSD, MIT, Network, Shape
+from littledragon.compiler.zoo.models.networks.network import APACHE, BSD, MIT, Network, Shape, library
 
 _UNSTATED = "none stated"
 
@@ -177,7 +177,7 @@ def _sequence(layers: list[Conv]) -> Callable[[], Any]:
     """These layers one after the other."""
 
     def build() -> Any:
-        from torch import nn
+        nn = library("torch.nn")
 
         plain = {"relu": nn.ReLU, "tanh": nn.Tanh, "silu": nn.SiLU}
         found: list[Any] = []
