@@ -97,3 +97,10 @@ def quantized(x: Any) -> Any:
         (rows, columns), lambda r, c: te.round(x[r, c].astype("float32") / scale[r]).astype("int8"), name="quantize"
     )
     return [whole, scale]
+
+
+def comparable(x: Any) -> Any:
+    """In TE: bfloat16 as float32, since TVM's LLVM cannot compile a reduction that carries bfloat16 with its index."""
+    from tvm import topi
+
+    return topi.cast(x, "float32") if x.dtype == "bfloat16" else x

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from littledragon.compiler.zoo.block import Program, export
+from littledragon.compiler.zoo.block import Program, comparable, export
 from littledragon.compiler.zoo.norm_reduction_te import (
     Lead,
     along_last,
@@ -161,12 +161,12 @@ def log_softmax(rows: int, columns: int) -> Program:
 
 
 def argmax(rows: Lead, columns: int, dtype: str = "float32") -> Program:
-    """Index of the largest logit of each row, int32; the first of equals."""
+    """Index of the largest logit of each row, int64; the first of equals."""
     from tvm import topi
     from tvm.relax.frontend.nn import op
 
     def forward(x: Any) -> Any:
-        return op.tensor_expr_op(lambda a: topi.argmax(a, axis=-1 if isinstance(rows, tuple) else 1), "argmax", [x])
+        return op.tensor_expr_op(lambda a: topi.argmax(comparable(a), axis=len(a.shape) - 1), "argmax", [x])
 
     return export(forward, x=(shape(rows, columns), dtype))
 

@@ -7,7 +7,7 @@ float32, after the row's largest logit has been taken off.
 from collections.abc import Callable
 from typing import Any
 
-from littledragon.compiler.zoo.block import Program, export
+from littledragon.compiler.zoo.block import Program, comparable, export
 from littledragon.compiler.zoo.norm_reduction_te import (
     Lead,
     along_last,
@@ -90,7 +90,7 @@ def argmin(rows: Lead, columns: int, dtype: str = "float32") -> Program:
     from tvm.relax.frontend.nn import op
 
     def forward(x: Any) -> Any:
-        return op.tensor_expr_op(lambda a: topi.argmin(a, axis=len(a.shape) - 1), "argmin", [x])
+        return op.tensor_expr_op(lambda a: topi.argmin(comparable(a), axis=len(a.shape) - 1), "argmin", [x])
 
     return export(forward, x=(shape(rows, columns), dtype))
 
@@ -244,7 +244,7 @@ def pixel_argmax(images: int, classes: int, pixels: tuple[int, ...], dtype: str)
     from tvm.relax.frontend.nn import op
 
     def forward(x: Any) -> Any:
-        return op.tensor_expr_op(lambda a: topi.argmax(a, axis=1), "pixel_argmax", [x])
+        return op.tensor_expr_op(lambda a: topi.argmax(comparable(a), axis=1), "pixel_argmax", [x])
 
     return export(forward, x=((images, classes, *pixels), dtype))
 

@@ -8,6 +8,7 @@ from littledragon.compiler.zoo.norm_reduction_te import (
     along_last,
     computed,
     elements,
+    moments,
     reduced,
     shape,
     square,
@@ -154,6 +155,15 @@ def channel_statistics(rows: int, columns: int, dtype: str) -> Program:
         return [largest, elements((columns,), lambda c: total(c) / float(rows), "mean")]
 
     return computed("channel_statistics", compute, x=((rows, columns), dtype))
+
+
+def column_variance(rows: int, columns: int, dtype: str) -> Program:
+    """Variance of each column over a batch, float32: what VICReg keeps up, and what tells that features collapse."""
+
+    def compute(x: Any) -> Any:
+        return moments((columns,), (rows,), lambda at, inner: wide(x(*inner, *at)))[1]
+
+    return computed("column_variance", compute, x=((rows, columns), dtype))
 
 
 def factored_moments(rows: int, columns: int, dtype: str) -> Program:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from littledragon.compiler.zoo.block import Program, export
+from littledragon.compiler.zoo.block import Program, comparable, export
 from littledragon.compiler.zoo.vision_conv import Sizes
 from littledragon.compiler.zoo.vision_resize import bilinear
 
@@ -157,14 +157,14 @@ def class_scores(
     batch: int, anchors: int, classes: int, size: Sizes, *, dtype: str = "float32", last: bool = False
 ) -> Program:
     """For each anchor of each place the best class and its probability, from logits with anchors before classes."""
-    from tvm import relax, topi
+    from tvm import topi
     from tvm.relax.frontend.nn import op
 
     axis = 4 if last else 2
 
     def forward(logits: Any) -> Any:
         best = op.tensor_expr_op(lambda tensor: topi.sigmoid(topi.max(tensor, axis=axis)), "best_score", [logits])
-        return best, op.wrap_nested(relax.op.argmax(logits._expr, axis=axis), "argmax")
+        return best, op.tensor_expr_op(lambda tensor: topi.argmax(comparable(tensor), axis=axis), "argmax", [logits])
 
     shape = (batch, *size, anchors, classes) if last else (batch, anchors, classes, *size)
     return export(forward, logits=(shape, dtype))

@@ -2,7 +2,7 @@
 
 from typing import Any, Literal
 
-from littledragon.compiler.zoo.block import Program, export
+from littledragon.compiler.zoo.block import Program, comparable, export
 from littledragon.compiler.zoo.vision_conv import Sizes, activated
 
 Method = Literal["nearest", "linear", "cubic"]
@@ -83,7 +83,7 @@ def resize_argmax(batch: int, classes: int, size: Sizes, result: Sizes, *, dtype
     def compute(x: Any) -> Any:
         edges = (0.0, 0.0, 0.0, 0.0)
         large = topi.image.resize2d(x, edges, result, method="linear", coordinate_transformation_mode="half_pixel")
-        return topi.argmax(large, axis=1)
+        return topi.argmax(comparable(large), axis=1)
 
     def forward(x: Any) -> Any:
         return op.tensor_expr_op(compute, "resize2d_argmax", [x])

@@ -44,5 +44,5 @@ def test_a_configuration(family: str, block: str, configuration: str) -> None:
     for row in kept:
         ran = call("brisk:run", module=row["module"], specs=row["inputs"], target=targets.target("llvm"), seed=SEED)
         assert ran == [], f"{row['task']}: not finite: {ran}"
-        proof = call("schedulable:prove", module_json=row["module"], target=CUDA, rules=row["rules"], want=2, seed=SEED)
+        proof = call("schedulable:prove", module=row["module"], target=CUDA, rules=row["rules"], want=2, seed=SEED)
         assert proof["found"] >= 2, f"{row['task']}: {proof}"

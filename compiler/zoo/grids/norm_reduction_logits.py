@@ -11,6 +11,8 @@ from littledragon.compiler.zoo.grids.norm_reduction_listing import HALF, LANGUAG
 
 SEQUENCES: Final = (1, 8, 32, 128)
 """Sequences that a server decodes together, one row of logits each."""
+DRAFTED: Final = 5
+"""Tokens that a draft model proposes, which the large one then checks in one step."""
 LOSS_ROWS: Final = (128, 512, 2048)
 """Tokens of one piece of a loss that is computed piece by piece, so that its logits fit."""
 SHARD_ROWS: Final = (512, 2048, 8192)
@@ -67,17 +69,17 @@ def _decoding(model: Model, key: str, columns: int, half: str) -> Iterator[Group
     if key.startswith("gemma-2-"):
         runs = [
             run(
-                f"m{rows}-{dtype}",
-                f"probabilities of {counted(rows, 'sequence')} from soft-capped logits",
+                f"m{sequences}-d{DRAFTED}-{dtype}",
+                f"probabilities of {DRAFTED} drafted tokens of {counted(sequences, 'sequence')}, logits soft-capped",
                 "centred",
-                (rows, columns),
-                rows * columns * (SIZE[dtype] + 4),
-                rows=rows,
+                (DRAFTED * sequences, columns),
+                DRAFTED * sequences * columns * (SIZE[dtype] + 4),
+                rows=DRAFTED * sequences,
                 columns=columns,
                 dtype=dtype,
                 cap=True,
             )
-            for rows, dtype in product(SEQUENCES, (half, "float32"))
+            for sequences, dtype in product(SEQUENCES, (half, "float32"))
         ]
         yield Group("softcap_softmax", model, key, logits.sampling_softmax, runs)
     for operator, build, words, form in (

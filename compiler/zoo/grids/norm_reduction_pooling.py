@@ -60,8 +60,8 @@ def _texts() -> Iterator[Group]:
             for normalised in (False, True):
                 words = "mean pooling and normalisation" if normalised else "mean pooling"
                 part = f"{name}-unit" if normalised else name
-                mean.append(run(part, f"{words} {of}", "down", cell, size, **shape, normalised=normalised))
-            highest.append(run(name, f"max pooling {of}", "down", cell, size, **shape))
+                mean.append(run(part, f"{words} {of}", "column", cell, size, **shape, normalised=normalised))
+            highest.append(run(name, f"max pooling {of}", "column", cell, size, **shape))
         yield Group("mean_pool", model, key, zoo.mean_pool, mean)
         yield Group("max_pool_tokens", model, key, zoo.max_pool, highest)
 
@@ -94,7 +94,7 @@ def _pictures() -> Iterator[Group]:
             run(
                 f"b{images}-s{tokens}-h{hidden}-{dtype}",
                 f"mean over the {tokens} tokens of {counted(images, 'input')}, {hidden} channels",
-                "down",
+                "column",
                 (images, hidden, tokens),
                 images * tokens * hidden * SIZE[dtype],
                 images=images,
@@ -125,7 +125,7 @@ def _speakers() -> Iterator[Group]:
             run(
                 f"b{clips}-s{frames}-{dtype}",
                 f"attentive pooling of {counted(clips, 'clip')} of {frames} frames, {channels} channels",
-                "down",
+                "column",
                 (clips, channels, frames),
                 2 * clips * channels * frames * SIZE[dtype],
                 clips=clips,

@@ -301,7 +301,7 @@ def _heads() -> Iterator[Group]:
                     "row",
                     (tokens, own, head),
                     2 * tokens * own * head * SIZE[dtype],
-                    rows=(tokens, own),
+                    rows=tuple(extent for extent in (tokens, own) if extent > 1),
                     hidden=head,
                     dtype=dtype,
                 )

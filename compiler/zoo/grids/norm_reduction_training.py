@@ -25,6 +25,7 @@ def groups() -> Iterator[Group]:
     yield from _calibration()
     yield from _matrices()
     yield from _sounds()
+    yield from _variances()
     yield from _attention()
 
 
@@ -40,7 +41,7 @@ def _norms() -> Iterator[Group]:
                 run(
                     f"b{sequences}-s{tokens}-{dtype}",
                     f"gradient of {_words(centred)} of {sequences} x {tokens} tokens for its input",
-                    "row",
+                    "centred" if centred else "row",
                     (sequences, tokens, model.hidden),
                     3 * sequences * tokens * model.hidden * SIZE[dtype],
                     rows=lead,
@@ -257,6 +258,33 @@ def _sounds() -> Iterator[Group]:
             for (filters, taps), dtype in product(shapes, MIXED)
         ]
         yield Group("weight_norm", model, key, zoo.weight_norm, runs)
+
+
+FEATURES: Final = (
+    (Model("VICReg", "facebookresearch/vicreg", "CC-BY-NC-4.0"), "vicreg", (8192, 2048)),
+    (Model("SimSiam", "facebookresearch/simsiam", "CC-BY-NC-4.0"), "simsiam", (2048, 512)),
+    (Model("DINO ViT-S/16", "facebookresearch/dino", "Apache-2.0"), "dino-s16", (65536, 384)),
+    (Model("VICRegL ConvNeXt-B", "facebookresearch/VICRegL", "CC-BY-NC-4.0"), "vicregl-convnext-b", (1024, 512)),
+)
+"""Self-supervised models whose features are watched: widths."""
+
+
+def _variances() -> Iterator[Group]:
+    for model, key, widths in FEATURES:
+        runs = [
+            run(
+                f"b{rows}-w{columns}-{dtype}",
+                f"variance of each of {columns} features over {rows} inputs",
+                "batch-centred",
+                (columns, rows),
+                rows * columns * SIZE[dtype],
+                rows=rows,
+                columns=columns,
+                dtype=dtype,
+            )
+            for columns, rows, dtype in product(widths, (32, 128, 512, 2048), MIXED)
+        ]
+        yield Group("variance", model, key, zoo.column_variance, runs)
 
 
 def _attention() -> Iterator[Group]:
