@@ -24,6 +24,8 @@ import threading
 import time
 from typing import Any, BinaryIO, Final, Literal, NoReturn
 
+import orjson
+
 from littledragon.compiler._child import BEGUN, FUNCTION, MAX_FRAME
 
 Kind = Literal["crashed", "deadline", "raised"]
@@ -205,7 +207,7 @@ class _Running:
         if size > MAX_FRAME:
             raise _Garbled(f"an answer of {size} bytes exceeds the largest frame, {MAX_FRAME}")
         try:
-            answer = json.loads(self._read(size, end))
+            answer = _parsed(self._read(size, end))
         except (ValueError, RecursionError):
             answer = None
         if not isinstance(answer, dict) or set(answer) not in ({"ok"}, {"error", "message"}):
@@ -358,6 +360,14 @@ def _forget() -> None:
 
 os.register_at_fork(after_in_child=_forget)
 atexit.register(close_all)
+
+
+def _parsed(answer: bytes) -> Any:
+    """JSON; orjson is four times as fast, but takes no NaN and no infinity."""
+    try:
+        return orjson.loads(answer)
+    except orjson.JSONDecodeError:
+        return json.loads(answer)
 
 
 def _one_line(text: str, limit: int = 400) -> str:

@@ -37,16 +37,26 @@ def features(module: Any) -> Json:
     return _summary(_walked(module))
 
 
-def features_and_names(module: Any) -> tuple[Json, bool]:
-    """F, and whether no two things in sight of each other have one name, so that TVM prints them by their own.
+@dataclass(frozen=True)
+class Reading:
+    """F of a module, and what else was seen on the way."""
 
-    Buffers are seen everywhere, loops by what is inside them, iterators by their block.
+    facts: Json
+    distinct: bool
+    """Whether no two things in sight of each other have one name, so that TVM prints them by their own. Buffers are
+    seen everywhere, loops by what is inside them, iterators by their block."""
+    nodes: dict[str, Any]
+    """Block → its syntax-tree node, the first of a name."""
+
+
+def read(module: Any) -> Reading:
+    """F, with what else is seen in the same walk.
 
     Raises:
         ValueError: as `features`.
     """
     walk = _walked(module)
-    return _summary(walk), _distinct(walk)
+    return Reading(_summary(walk), _distinct(walk), walk.nodes)
 
 
 def _walked(module: Any) -> "_Walk":
@@ -164,6 +174,8 @@ class _Walk:
     blocks: list[Json] = field(default_factory=list)
     names: dict[Any, str] = field(default_factory=dict)
     """Buffer → name; a matched sub-region carries the name of the buffer that it lies in."""
+    nodes: dict[str, Any] = field(default_factory=dict)
+    """Block → its node."""
     renamed: bool = False
     """Whether two buffers have one name."""
     bound: set[Any] = field(default_factory=set)
@@ -237,6 +249,7 @@ class _Walk:
             }
             for axis, value in zip(node.iter_vars, realize.iter_values, strict=True)
         ]
+        self.nodes.setdefault(str(node.name_hint), node)
         iterations = math.prod(constant(axis.dom.extent) or 1 for axis in node.iter_vars)
         inner = _innermost(node.iter_vars)
         if outer:

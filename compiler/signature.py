@@ -4,9 +4,10 @@ Signature and extents together are the module's cell, by which splits are made (
 signature says how iterators are used, and nothing of dtype, names, epilogue, constants or sizes.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
-from littledragon.compiler.features import children, constant, kind, main
+from littledragon.compiler.features import children, constant, kind
 
 Json = dict[str, Any]
 
@@ -21,10 +22,12 @@ def anchor(features: Json) -> Json | None:
     return max(features["blocks"], key=weight, default=None)
 
 
-def cell(module: Any, features: Json) -> tuple[str, list[int]]:
+def cell(features: Json, nodes: Mapping[str, Any]) -> tuple[str, list[int]]:
     """The anchor's signature and the extents of its iterators; iterators of extent 1 are left out of both.
 
     Example: a matrix product X·Wᵀ has `SSR w:0,1 r:0,2 r:1,2` and [m, n, k].
+
+    nodes: block → its syntax-tree node, as `features.read` gives them.
 
     Raises:
         ValueError: the module has no block.
@@ -32,33 +35,13 @@ def cell(module: Any, features: Json) -> tuple[str, list[int]]:
     block = anchor(features)
     if block is None:
         raise ValueError("module: no block")
-    node = find(module, block["name"])
+    node = nodes[block["name"]]
     kept = [axis for axis in node.iter_vars if constant(axis.dom.extent) != 1]
     place = {axis.var: str(index) for index, axis in enumerate(kept)}
     kinds = "".join("R" if int(axis.iter_type) == 2 else "S" for axis in kept)
     writes = sorted({f"w:{_access(region, place)}" for region in node.writes})
     reads = sorted({f"r:{_access(region, place)}" for region in node.reads})
     return " ".join([kinds, *writes, *reads]), [constant(axis.dom.extent) or 0 for axis in kept]
-
-
-def find(module: Any, name: str) -> Any:
-    """The block of this name.
-
-    Raises:
-        ValueError: there is none.
-    """
-    import tvm
-
-    found: list[Any] = []
-
-    def visit(node: Any) -> None:
-        if kind(node) == "SBlock" and str(node.name_hint) == name:
-            found.append(node)
-
-    tvm.tirx.stmt_functor.post_order_visit(main(module).body, visit)
-    if not found:
-        raise ValueError(f"module: no block '{name}'")
-    return found[0]
 
 
 def _access(region: Any, place: dict[Any, str]) -> str:

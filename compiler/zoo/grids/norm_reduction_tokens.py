@@ -301,7 +301,7 @@ def _heads() -> Iterator[Group]:
                     "row",
                     (tokens, own, head),
                     2 * tokens * own * head * SIZE[dtype],
-                    rows=tuple(extent for extent in (tokens, own) if extent > 1),
+                    rows=(tokens, own) if min(tokens, own) > 1 else tokens * own,
                     hidden=head,
                     dtype=dtype,
                 )
