@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from littledragon.compiler import children, outside, targets
-from littledragon.compiler.zoo import FAMILIES, Block, blocks
+from littledragon.compiler.zoo import FAMILIES, Block, Zoo, blocks
 from littledragon.compiler.zoo.block import MOST_CASES
 from littledragon.pipelines.config import Config
 from littledragon.pipelines.errors import UserError
@@ -48,7 +48,7 @@ def plan(store: Store, config: Config) -> list[Unit]:
     """
     units = _own(config) or [
         _unit(config, {"zoo": config.zoo, "blocks": {block.id: _grid(block) for block in part}})
-        for part in parts(chosen(config))
+        for part in chosen(config)
     ]
     ended = store.complete(NAME)
     if not all(unit.id in ended for unit in units):
@@ -68,8 +68,11 @@ def _own(config: Config) -> list[Unit]:
     return [_unit(config, {"model": file.name, "sha256": content_of(file, outside.MOST_BYTES)}) for file in files]
 
 
-def chosen(config: Config) -> list[Block]:
-    """The blocks that the configuration asks for: one of each family in turn, in the zoo's order, up to the limit.
+def chosen(config: Config) -> list[list[Block]]:
+    """The blocks that the configuration asks for, in the groups that are a unit each: a group of each family in turn,
+    in the zoo's order, while no more than `limit` blocks come together; one group at least.
+
+    A group is the same whatever else is chosen, so that choosing more later does nothing again.
 
     Raises:
         UserError: a family that the zoo does not have.
@@ -78,15 +81,21 @@ def chosen(config: Config) -> list[Block]:
     if unknown:
         raise UserError(f"families: unknown '{unknown[0]}': choose among {', '.join(FAMILIES)}")
     families = [name for name in FAMILIES if not config.families or name in config.families]
-    turns = zip_longest(*([block for block in blocks(config.zoo) if block.family == name] for name in families))
-    return [block for block in chain.from_iterable(turns) if block is not None][: config.limit]
+    groups = (_groups(config.zoo, name) for name in families)
+    taken: list[list[Block]] = []
+    for group in chain.from_iterable(zip_longest(*groups)):
+        if group is not None:
+            taken.append(group)
+            if config.limit is not None and sum(map(len, taken)) > config.limit:
+                return taken[:-1] or taken
+    return taken
 
 
-def parts(chosen: Sequence[Block]) -> list[list[Block]]:
-    """The blocks of one family and model together, in the order of the first, at most `MOST_CASES` configurations."""
-    of: dict[tuple[str, str], list[list[Block]]] = {}
-    for block in chosen:
-        groups = of.setdefault((block.family, block.model.source), [[]])
+def _groups(zoo: Zoo, family: str) -> list[list[Block]]:
+    """The family's blocks by model, at most `MOST_CASES` configurations in a group; in the demo each block alone."""
+    of: dict[str, list[list[Block]]] = {}
+    for block in (block for block in blocks(zoo) if block.family == family):
+        groups = of.setdefault(block.id if zoo == "demo" else block.model.source, [[]])
         if groups[-1] and sum(len(b.cases) for b in (*groups[-1], block)) > MOST_CASES:
             groups.append([])
         groups[-1].append(block)

@@ -192,7 +192,7 @@ WORKLOADS: Final[dict[str, Expected]] = {
     ),
     # Y = X·w / √(Σ X² / 58 + ε): an element's square and its sum, its two products; a row's division, addition, root.
     "norm_reduction/rms_norm": Expected(
-        lambda: rms_norm(13, 58, "float16"),
+        lambda: rms_norm(13, 58),
         anchor="T_multiply_red",
         iterators={"T_multiply_red": "S13 R58"},
         reads={
@@ -212,24 +212,23 @@ WORKLOADS: Final[dict[str, Expected]] = {
         bytes=2 * (13 * 58 + 58 + 13 * 58),
         intensity=0.975415,
     ),
-    # Groups of 12 / 3 channels. Sums of x and x²: a product and two additions. Then of each element, its μ = Σx / n and
-    # ν = Σx² / n - μ·μ written out: x - μ takes 2, ν 5, then + ε, root, product, weight, bias: 12.
+    # Groups of 12 / 3 channels. Σx: an addition an element; Σ(x - μ)(x - μ), written out: 2 + 1 + 1; then of each one
+    # x - μ, ν + ε, root, product, weight, bias: 6. Two divisions a group.
     "norm_reduction/group_norm": Expected(
         lambda: group_norm(2, 12, (7, 9), 3, "float32", activated=False),
-        anchor="x_red_temp",
-        iterators={"x_red_temp": "S2 S3 R4 R7 R9"},
-        reads={"x_red_temp": {"T_reshape": strided(4 * 7 * 9)}},
+        anchor="squares",
+        iterators={"total": "S2 S3 R4 R7 R9", "squares": "S2 S3 R4 R7 R9"},
+        reads={"squares": {"x": strided(4 * 7 * 9), "mean": COALESCED}},
         blocks={
-            "T_reshape": "",
-            "x_red_temp": "T_reshape",
-            "T_reshape_1": "",  # of the weight
-            "T_reshape_2": "",  # of the bias
-            "T_group_norm": "T_reshape T_reshape_1 T_reshape_2 x_red_temp",
-            "T_reshape_3": "T_group_norm",
+            "total": "",
+            "mean": "total",
+            "squares": "mean",
+            "variance": "squares",
+            "normal": "mean variance",
         },
-        flops=2 * 12 * 7 * 9 * (3 + 12),
+        flops=2 * 12 * 7 * 9 * (1 + 4 + 6) + 2 * 2 * 3,
         bytes=4 * (2 * 12 * 7 * 9 + 12 + 12 + 2 * 12 * 7 * 9),
-        intensity=1.860236,
+        intensity=1.365157,
     ),
     # Pairs (i, x) are joined: i of the left where x > y, or x = y and i < j; x of the left where x > y: 4 comparisons.
     # The index is int64, as extents in Relax are.

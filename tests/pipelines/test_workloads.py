@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from littledragon.compiler.zoo import FAMILIES, blocks
+from littledragon.compiler.zoo import FAMILIES, Block, blocks
+from littledragon.compiler.zoo.block import MOST_CASES
 from littledragon.pipelines import driver, workloads
 from littledragon.pipelines.config import Config
 from littledragon.pipelines.errors import UserError
@@ -30,12 +31,27 @@ def row(block_id: str, task: str = "main", **values: Any) -> dict[str, Any]:
     return {**new, "signature": "SR", "extents": [8, 8], **values}
 
 
+def chosen(config: Config) -> list[Block]:
+    return [block for group in workloads.chosen(config) for block in group]
+
+
+def test_a_group_of_the_papers_zoo_is_what_one_model_has_of_a_family() -> None:
+    groups = workloads.chosen(Config(zoo="paper"))
+    assert sorted(b.id for group in groups for b in group) == sorted(b.id for b in blocks("paper"))
+    for group in groups:
+        assert len({(block.family, block.model.source) for block in group}) == 1
+        assert sum(len(block.cases) for block in group) <= MOST_CASES
+    few = workloads.chosen(Config(zoo="paper", limit=40))
+    assert 6 <= sum(map(len, few)) <= 40
+    assert all(group in groups for group in few)
+
+
 def test_blocks_are_taken_in_turn_from_the_families() -> None:
-    assert {b.id for b in workloads.chosen(Config())} == {b.id for b in blocks("demo")}
-    assert [b.family for b in workloads.chosen(Config(limit=8))] == [*FAMILIES, *FAMILIES[:2]]
-    twelve = Counter(b.family for b in workloads.chosen(Config(limit=12)))
+    assert {b.id for b in chosen(Config())} == {b.id for b in blocks("demo")}
+    assert [b.family for b in chosen(Config(limit=8))] == [*FAMILIES, *FAMILIES[:2]]
+    twelve = Counter(b.family for b in chosen(Config(limit=12)))
     assert set(twelve.values()) == {2}
-    two = workloads.chosen(Config(families=("moe", "gemm"), limit=3))
+    two = chosen(Config(families=("moe", "gemm"), limit=3))
     assert [b.family for b in two] == ["gemm", "moe", "gemm"]
     with pytest.raises(UserError, match=r"unknown 'audio': choose among attention, "):
         workloads.chosen(Config(families=("audio",)))
