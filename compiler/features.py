@@ -45,8 +45,8 @@ class Reading:
     distinct: bool
     """Whether no two things in sight of each other have one name, so that TVM prints them by their own. Buffers are
     seen everywhere, loops by what is inside them, iterators by their block."""
-    nodes: dict[str, Any]
-    """Block → its syntax-tree node, the first of a name."""
+    nodes: list[Any]
+    """The syntax-tree node of each block, in the order of `facts["blocks"]`."""
 
 
 def read(module: Any) -> Reading:
@@ -174,18 +174,19 @@ class _Walk:
     blocks: list[Json] = field(default_factory=list)
     names: dict[Any, str] = field(default_factory=dict)
     """Buffer → name; a matched sub-region carries the name of the buffer that it lies in."""
-    nodes: dict[str, Any] = field(default_factory=dict)
-    """Block → its node."""
+    nodes: list[Any] = field(default_factory=list)
+    """The node of each block."""
     renamed: bool = False
     """Whether two buffers have one name."""
     bound: set[Any] = field(default_factory=set)
     """Variables that stand for values computed from loads."""
 
     def add_buffer(self, buffer: Any, role: str) -> None:
-        name, tries = str(buffer.name), 0
+        first, tries = str(buffer.name).replace(".", "_"), 0  # as TVM prints it
+        name = first
         while name in self.buffers:
             tries += 1
-            name, self.renamed = f"{buffer.name}_{tries}", True
+            name, self.renamed = f"{first}_{tries}", True
         shape = [constant(extent) for extent in buffer.shape]
         if None in shape:
             raise ValueError(f"buffer {name}: its shape is not constant")
@@ -249,7 +250,7 @@ class _Walk:
             }
             for axis, value in zip(node.iter_vars, realize.iter_values, strict=True)
         ]
-        self.nodes.setdefault(str(node.name_hint), node)
+        self.nodes.append(node)
         iterations = math.prod(constant(axis.dom.extent) or 1 for axis in node.iter_vars)
         inner = _innermost(node.iter_vars)
         if outer:

@@ -105,18 +105,25 @@ class _Writer:
             else:
                 dom = f"{self.expression(axis.dom.min)}:{self.expression(axis.dom.extent)}"
                 axes.append(f"{self._number(axis.var)} {int(axis.iter_type)} {dom}={bound}")
-        for match in node.match_buffers:
-            self.arguments.add(match.buffer)
+        regions = [self._matched(match) for match in node.match_buffers]
         when = self.expression(realize.predicate)
-        self.parts.append(
-            f"block {','.join(axes)}{'' if when in ('1', 'True') else ' if ' + when}{_notes(node.annotations)}{{"
-        )
+        guard = "" if when in ("1", "True") else f" if {when}"
+        self.parts.append(f"block {','.join((*axes, *regions))}{guard}{_notes(node.annotations)}{{")
         if node.init is not None:
             self.parts.append("init{")
             self.statement(node.init)
             self.parts.append("}")
         self.statement(node.body)
         self.parts.append("}")
+
+    def _matched(self, match: Any) -> str:
+        """A buffer that stands for a region of another one."""
+        starts = [self.expression(part.min) for part in match.source.region]
+        extents = [self.expression(part.extent) for part in match.source.region]
+        name = self._access(match.source.buffer, [part.min for part in match.source.region])
+        view = self.buffers.setdefault(match.buffer, (f"b{len(self.buffers)}", (True,) * len(match.buffer.shape)))[0]
+        shape = "x".join(self.expression(extent) for extent in match.buffer.shape)
+        return f"{view} {shape} is {name} {starts} {extents}"
 
     def _number(self, variable: Any) -> str:
         if variable not in self.variables:

@@ -24,6 +24,8 @@ Row = dict[str, Any]
 LEAST_ITERATIONS: Final = 4096
 MOST_BYTES: Final = 256 << 20
 MOST_FLOPS: Final = 300e9
+MOST_IN_CELL: Final = 6
+"""So many workloads of one cell are kept."""
 
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
 KEPT_ATTRIBUTES: Final = ("global_symbol", "tirx.noalias", "s_tir")

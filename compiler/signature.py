@@ -4,7 +4,7 @@ Signature and extents together are the module's cell, by which splits are made (
 signature says how iterators are used, and nothing of dtype, names, epilogue, constants or sizes.
 """
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Any
 
 from littledragon.compiler.features import children, constant, kind
@@ -22,12 +22,12 @@ def anchor(features: Json) -> Json | None:
     return max(features["blocks"], key=weight, default=None)
 
 
-def cell(features: Json, nodes: Mapping[str, Any]) -> tuple[str, list[int]]:
+def cell(features: Json, nodes: Sequence[Any]) -> tuple[str, list[int]]:
     """The anchor's signature and the extents of its iterators; iterators of extent 1 are left out of both.
 
     Example: a matrix product X·Wᵀ has `SSR w:0,1 r:0,2 r:1,2` and [m, n, k].
 
-    nodes: block → its syntax-tree node, as `features.read` gives them.
+    nodes: the syntax-tree node of each block, as `features.read` gives them.
 
     Raises:
         ValueError: the module has no block.
@@ -35,7 +35,7 @@ def cell(features: Json, nodes: Mapping[str, Any]) -> tuple[str, list[int]]:
     block = anchor(features)
     if block is None:
         raise ValueError("module: no block")
-    node = nodes[block["name"]]
+    node = nodes[features["blocks"].index(block)]
     kept = [axis for axis in node.iter_vars if constant(axis.dom.extent) != 1]
     place = {axis.var: str(index) for index, axis in enumerate(kept)}
     kinds = "".join("R" if int(axis.iter_type) == 2 else "S" for axis in kept)

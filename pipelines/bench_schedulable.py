@@ -5,11 +5,9 @@ members of it, post-processing. A prediction is right where at least two differe
 refused as unschedulable are proved too: there the prediction is right where no rule set of the target finds two.
 """
 
-import argparse
 import json
 import queue
 import random
-import sys
 from collections import defaultdict
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -63,24 +61,28 @@ def measure(
         UserError: there is no workload there, or `out` cannot be written.
     """
     rows = _sampled(Store.open(workdir), sample, seed)
-    if not rows:
+    kept = [row for row in rows if row["state"] == "ok"]
+    if not kept:
         raise UserError(f"{workdir}: no workloads to prove: run `dragon workloads --workdir {workdir}` first")
     results = []
     with Progress("bench schedulable") as progress:
         progress.plan(len(rows), [])
-        for result in _proved(rows, jobs, seed):
+        for result in _proved(rows, rules.kind_of(kept[0]["rules"]), jobs, seed):
             results.append(result)
             progress.ended("ok" if result["right"] else "rejected")
-    right = sum(result["right"] for result in results)
     _print(console, results)
-    console.print(f"{right} of {len(results)} predictions are right, {100 * right / len(results):.1f}%")
+    right = sum(result["right"] for result in results if result["kept"])
+    console.print(f"{right} of {len(kept)} predictions of a rule set are right, {100 * right / len(kept):.1f}%")
+    if len(kept) < len(results):
+        refused = [result for result in results if not result["kept"]]
+        console.print(f"{sum(r['right'] for r in refused)} of {len(refused)} refusals are right")
     if out is not None:
-        figures = {"sample": sample, "seed": seed, "right": right, "proved": len(results), "results": results}
+        figures = {"sample": sample, "seed": seed, "right": right, "proved": len(kept), "results": results}
         try:
             out.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
         except OSError as error:
             raise UserError(f"{out}: cannot be written: {error.strerror}") from None
-    return 0 if right >= LEAST_RIGHT * len(results) else 1
+    return 0 if right >= LEAST_RIGHT * len(kept) else 1
 
 
 def _sampled(store: Store, sample: int, seed: int) -> list[Row]:
@@ -100,7 +102,7 @@ def _sampled(store: Store, sample: int, seed: int) -> list[Row]:
     return store.rows("workloads", "[block_id, configuration, task] IN (SELECT unnest($keys))", keys=keys)
 
 
-def _proved(rows: list[Row], jobs: int, seed: int) -> Iterator[Row]:
+def _proved(rows: list[Row], kind: str, jobs: int, seed: int) -> Iterator[Row]:
     """What came of each row, in the order of the rows."""
     free: queue.SimpleQueue[children.Child] = queue.SimpleQueue()
     every = [children.Child() for _ in range(jobs)]
@@ -110,7 +112,7 @@ def _proved(rows: list[Row], jobs: int, seed: int) -> Iterator[Row]:
     def prove(row: Row) -> Row:
         child = free.get()
         try:
-            return _result(row, [_ask(child, row, name, seed) for name in _sets(row)])
+            return _result(row, [_ask(child, row, name, seed) for name in _sets(row, kind)])
         finally:
             free.put(child)
 
@@ -123,11 +125,12 @@ def _proved(rows: list[Row], jobs: int, seed: int) -> Iterator[Row]:
             child.close()
 
 
-def _sets(row: Row) -> list[str]:
-    """The rule sets that a row is proved with: its own; all of its target's where it was refused."""
+def _sets(row: Row, kind: str) -> list[str]:
+    """The rule sets that a row is proved with: its own; where it was refused, all of this kind of target."""
     if row["state"] == "ok":
         return [row["rules"]]
-    return [str(rules.rules_of(targets.target("cuda"))), rules.LOCAL]
+    own = str(rules.rules_of(targets.target(kind)))
+    return [own, rules.LOCAL] if kind == "cuda" else [own]
 
 
 def _ask(child: children.Child, row: Row, name: str, seed: int) -> Row:
@@ -177,21 +180,3 @@ def _print(console: Console, results: list[Row]) -> None:
             why = result["reason"] or f"{result['found']} candidates by {result['rules']}, though it was refused"
             line = f"wrong: {name} ({result['operator']}, {result['block_id']} {result['configuration']}): {why}"
             console.print(line, markup=False, soft_wrap=True)
-
-
-def _main() -> int:
-    parser = argparse.ArgumentParser(description="Prove the schedulability of a sample of workloads.")
-    parser.add_argument("--workdir", type=Path, required=True)
-    parser.add_argument("--sample", type=int, default=SAMPLE)
-    parser.add_argument("--jobs", type=int, default=JOBS)
-    parser.add_argument("--seed", type=int, default=SEED)
-    parser.add_argument("--out", type=Path)
-    try:
-        return measure(Console(width=None if sys.stdout.isatty() else 200), **vars(parser.parse_args()))
-    except UserError as error:
-        print(error, file=sys.stderr)
-        return 2
-
-
-if __name__ == "__main__":
-    sys.exit(_main())

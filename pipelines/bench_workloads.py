@@ -51,14 +51,12 @@ def measure(
         place = workdir or Path(scratch) / "work"
         if place.exists():
             raise UserError(f"{place}: is there already, and a run that resumes measures nothing: give another")
-        code = _whole(console, zoo, jobs, place)
+        code = _whole(console, zoo, jobs, place, Path(scratch) / "settings.yaml")
     _against(console, zoo, seed)
     return code
 
 
-def _whole(console: Console, zoo: Zoo, jobs: int, place: Path) -> int:
-    settings = place.with_name(f"{place.name}.yaml")
-    settings.parent.mkdir(parents=True, exist_ok=True)
+def _whole(console: Console, zoo: Zoo, jobs: int, place: Path, settings: Path) -> int:
     settings.write_text(f"zoo: {zoo}\n", encoding="utf-8")
     command = [sys.executable, "-m", "littledragon.pipelines.cli", "workloads", "--preset", "paper"]
     command += ["--config", str(settings), "--workdir", str(place), "--executor", "local", "--workers", str(jobs)]
@@ -87,7 +85,6 @@ def _whole(console: Console, zoo: Zoo, jobs: int, place: Path) -> int:
         markup=False,
         soft_wrap=True,
     )
-    settings.unlink()
     return process.returncode
 
 

@@ -19,7 +19,7 @@ from littledragon.pipelines.stage import Payload, Result, Unit
 from littledragon.pipelines.store import SMALL_FILES, Store
 
 SLICE = 64
-"""Payloads of so many units are loaded at once."""
+"""Payloads of so many units are loaded at once, where a stage does not name another number as its own SLICE."""
 FEW_FILES = 32
 """So many files of one unit are compacted at the end of a stage: the next one reads them over and over."""
 
@@ -109,8 +109,9 @@ def _answers(
     unloadable: list[Answer] = []
 
     def items() -> Iterator[tuple[str, Payload]]:
-        for start in range(0, len(pending), SLICE):
-            yield from _loaded(store, stage, config, pending[start : start + SLICE], unloadable)
+        slice_of = getattr(stage, "SLICE", SLICE)
+        for start in range(0, len(pending), slice_of):
+            yield from _loaded(store, stage, config, pending[start : start + slice_of], unloadable)
 
     for answer in executor.run(stage.__name__, config, items()):
         yield by_id[answer.id], answer

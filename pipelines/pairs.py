@@ -19,6 +19,8 @@ from littledragon.schemas.tables import BY_NAME
 NAME: Final = "pairs"
 VERSION: Final = 2
 TABLES: Final = ("selections", "facts")
+SLICE: Final = 8
+"""A payload holds all candidates of a workload."""
 
 FACTS_DEADLINE_S: Final = 120.0
 _CANDIDATE: Final = ("candidate_id", "source", "status", "reason")

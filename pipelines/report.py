@@ -28,8 +28,7 @@ OPERATORS = """
     GROUP BY ALL ORDER BY family, operator, dtype
 """
 REFUSED = """
-    SELECT family, reason, regexp_replace(coalesce(detail, ''), '\\d+', '…', 'g') AS detail, count(*) AS n
-    FROM workloads WHERE state <> 'ok' GROUP BY ALL
+    SELECT family, reason, count(*) AS n FROM workloads WHERE state <> 'ok' GROUP BY ALL
 """
 RULES = "SELECT family, rules, count(*) AS n FROM workloads WHERE state = 'ok' GROUP BY ALL ORDER BY ALL"
 SPLITS = "SELECT family, split, count(*) AS n FROM workloads WHERE state = 'ok' GROUP BY ALL ORDER BY ALL"

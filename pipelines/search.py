@@ -28,6 +28,8 @@ from littledragon.validators.device import Device, GateFailed, Kernel
 NAME = "search"
 VERSION = 2
 TABLES = ("candidates", "traces", "environments")
+SLICE: Final = 8
+"""A payload holds the traces of all rounds before."""
 
 CASE: Final = 0
 """The one input case on which the search checks; verify takes all."""
@@ -90,7 +92,7 @@ def plan(store: Store, config: Config) -> list[Unit]:
 
 
 WORKLOADS: Final = """
-    SELECT workload_id, md5(concat_ws(chr(31), module, inputs)) AS source
+    SELECT workload_id, md5(concat_ws(chr(31), module, inputs, rules)) AS source
     FROM workloads WHERE state = 'ok' ORDER BY block_id, configuration, task
 """
 

@@ -10,6 +10,7 @@ A stage is a module with these names; it knows nothing of executors, and the exe
                                                   wave of work, until it names no unit that is not complete
     load(store, units, config) -> list[Payload]   what the work on each needs, read from the store by the driver,
                                                   for a few units at once: a query costs the same for one and for all
+    SLICE: int                                    optional: for how many at most, where payloads are large
     work(payload, config) -> Result               rows, made anywhere, without the store
 """
 

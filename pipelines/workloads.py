@@ -12,8 +12,9 @@ from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any, Final
 
-from littledragon.compiler import children, outside, targets
-from littledragon.compiler.zoo import FAMILIES, Block, Zoo, blocks
+from littledragon.compiler import children, lowering, outside, targets
+from littledragon.compiler.children import ChildError
+from littledragon.compiler.zoo import FAMILIES, Block, Zoo, block_of, blocks
 from littledragon.compiler.zoo.block import MOST_CASES
 from littledragon.pipelines.config import Config
 from littledragon.pipelines.errors import UserError
@@ -29,8 +30,6 @@ TABLES = ("extractions", "placements")
 
 DEADLINE_S: Final = 300.0
 """For lowering one unit, the child's start and import of TVM included."""
-MOST_IN_CELL: Final = 6
-"""So many workloads of one cell are kept."""
 
 Row = dict[str, Any]
 
@@ -63,7 +62,7 @@ def _own(config: Config) -> list[Unit]:
     for file in files:
         if file.suffix not in outside.SUFFIXES:
             raise UserError(f"{file}: not a model: give a file that ends in {', '.join(outside.SUFFIXES)}")
-        if len([other for other in files if other.stem == file.stem]) > 1:
+        if len([other for other in files if outside.key(other) == outside.key(file)]) > 1:
             raise UserError(f"{file}: two models of this name: rename one, as rows are named by it")
     return [_unit(config, {"model": file.name, "sha256": content_of(file, outside.MOST_BYTES)}) for file in files]
 
@@ -105,7 +104,8 @@ def _groups(zoo: Zoo, family: str) -> list[list[Block]]:
 @cache
 def _grid(block: Block) -> str:
     """A hash of the block's configurations: a unit is what it is made of, not what that is called."""
-    return digest([[case.name, case.about, dict(case.shape)] for case in block.cases])
+    model = [block.operator, block.model.name, block.model.source, block.model.licence]
+    return digest([model, [[case.name, case.about, dict(case.shape)] for case in block.cases]])
 
 
 MERGED: Final = """
@@ -139,22 +139,47 @@ def work(payload: Payload, config: Config) -> Result:
     if "accepted" in payload:
         return Result({"placements": merge(payload["accepted"], splits.load_sealed())})
     # A child that has imported PyTorch is twice as large.
-    rows = children.worker("import" if "path" in payload["with"] else "lower").call(
-        f"littledragon.compiler.{payload['function']}", deadline_s=DEADLINE_S, **payload["with"]
-    )
-    if all(row["task"] is None for row in rows):
+    worker = children.worker("import" if "path" in payload["with"] else "lower")
+    function = f"littledragon.compiler.{payload['function']}"
+    try:
+        rows = worker.call(function, deadline_s=DEADLINE_S, **payload["with"])
+    except ChildError as error:
+        if error.kind != "crashed" or "block_ids" not in payload["with"]:
+            raise
+        rows = _one_by_one(worker, function, payload["with"])
+    if rows and all(row["task"] is None for row in rows):
         return Result({"extractions": rows}, "rejected", rows[0]["reason"], rows[0]["detail"])
     return Result({"extractions": rows})
+
+
+def _one_by_one(worker: children.Child, function: str, arguments: dict[str, Any]) -> list[Row]:
+    """The rows of a unit under which a child died: each configuration alone, and the deadly one rejected."""
+    rows: list[Row] = []
+    for block_id in arguments["block_ids"]:
+        block = block_of(arguments["zoo"], block_id)
+        for case in block.cases:
+            alone = {**arguments, "block_ids": [block_id], "only": case.name}
+            try:
+                rows += worker.call(function, deadline_s=DEADLINE_S, **alone)
+            except ChildError as error:
+                if error.kind != "crashed":
+                    raise
+                rows.append(lowering.refused(block, case, error))
+    return rows
 
 
 def finish(store: Store, config: Config) -> None:
     """Say that a model of the user gave nothing; the rest is kept.
 
     Raises:
-        UserError: one could not be read, or has no task.
+        UserError: one could not be read, or has no task worth tuning.
     """
-    for row in store.rows("extractions", "starts_with(block_id, 'own/') AND task IS NULL") if config.models else ():
-        raise UserError(f"{row['source']}: {row['reason']}: {row['detail']}: no workloads were made of it")
+    for name in config.models:
+        own = f"own/{outside.key(Path(name))}"
+        rows = store.rows("extractions", "block_id = $own", own=own)
+        if not any(row["state"] == "ok" for row in rows):
+            why = f"{rows[0]['reason']}: {rows[0]['detail']}" if rows else "`dragon status` says why"
+            raise UserError(f"{name}: no workloads were made of it: {why}")
 
 
 def merge(accepted: list[Row], sealed: splits.Sealed) -> list[Row]:
@@ -173,8 +198,12 @@ def merge(accepted: list[Row], sealed: splits.Sealed) -> list[Row]:
         if same is not row:
             said = f"{row['workload_id']} is task {same['task']} of {same['block_id']}, {same['configuration']}"
             new |= {"state": "rejected", "reason": "duplicate", "detail": said}
-        elif full[cell] == MOST_IN_CELL:
-            new |= {"state": "rejected", "reason": "cell_full", "detail": f"cell {cell} has its {MOST_IN_CELL}"}
+        elif full[cell] == lowering.MOST_IN_CELL:
+            new |= {
+                "state": "rejected",
+                "reason": "cell_full",
+                "detail": f"cell {cell} has its {lowering.MOST_IN_CELL}",
+            }
         else:
             full[cell] += 1
             new |= {"cell": cell, "split": splits.split(row["signature"], row["extents"], sealed)}

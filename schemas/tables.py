@@ -163,7 +163,8 @@ def _joined() -> str:
     columns = [f"{placed.get(c.name, f'e.{c.name}')} as {c.name}" for c in _WORKLOAD]
     return (
         f"select coalesce(p.unit_id, e.unit_id) as unit_id, {', '.join(columns)}, p.cell, p.split "
-        "from extractions as e left join placements as p using (block_id, configuration, task) "
+        "from extractions as e left join placements as p "
+        "on e.state = 'ok' and (e.block_id, e.configuration, e.task) = (p.block_id, p.configuration, p.task) "
         "where e.state <> 'ok' or p.state is not null"
     )
 

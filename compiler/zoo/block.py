@@ -8,7 +8,7 @@ Family = Literal["attention", "gemm", "moe", "norm_reduction", "quant_irregular"
 FAMILIES: tuple[Family, ...] = ("attention", "gemm", "moe", "norm_reduction", "quant_irregular", "vision")
 
 MOST_CASES = 128
-"""A block has at most so many cases: it is one unit of work."""
+"""A block, and a unit of work, has at most so many cases."""
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,6 @@ from typing import Any
 from littledragon.compiler import lowering, targets
 from littledragon.compiler.zoo import FAMILIES, Block
 
-MOST_IN_CELL = 6
-
 
 def sampled(family: str, count: int | None, seed: int) -> list[Block]:
     """The family's blocks, cut down to `count` cases drawn at random."""
@@ -53,7 +51,7 @@ def survey(family: str, count: int | None, seed: int, target: str) -> None:
                 cell = (row["signature"], tuple(row["extents"]))
                 if row["workload_id"] in seen:
                     what = "duplicate"
-                elif cells[cell] == MOST_IN_CELL:
+                elif cells[cell] == lowering.MOST_IN_CELL:
                     what = "cell_full"
                 else:
                     cells[cell] += 1

@@ -127,6 +127,41 @@ def test_a_pickle_in_an_archive_is_not_run(files: Path, tmp_path: Path, part: st
     assert broken.exists()
 
 
+@pytest.mark.parametrize("kind", ["custom_obj_0", "opaque_obj_0"])
+def test_a_constant_that_is_no_tensor_is_refused(files: Path, tmp_path: Path, kind: str) -> None:
+    """PyTorch unpickles such constants whatever it is told."""
+    evil, broken = tmp_path / "evil.pt2", tmp_path / "ran"
+    with zipfile.ZipFile(files / "block.pt2") as whole, zipfile.ZipFile(evil, "w") as changed:
+        for entry in whole.infolist():
+            content = whole.read(entry.filename)
+            if entry.filename.endswith("constants_config.json"):
+                about = {"path_name": kind, "is_param": False, "use_pickle": True, "tensor_meta": None}
+                content = json.dumps({"config": {"bomb": about}}).encode()
+                changed.writestr(f"{entry.filename.rpartition('/')[0]}/{kind}", pickle.dumps(Bomb(broken)))
+            changed.writestr(entry.filename, content)
+    (row,) = extract(evil)
+    assert row["detail"] == f"ValueError: evil.pt2 holds {kind}, which is no tensor"
+    assert not broken.exists()
+
+
+def test_names_of_onnx_that_differ_stay_different(tmp_path: Path) -> None:
+    import onnx
+    from onnx import TensorProto, helper
+
+    def tensor(name: str) -> Any:
+        return helper.make_tensor_value_info(name, TensorProto.FLOAT, [64, 128])
+
+    nodes = [helper.make_node("Exp", ["x.1"], ["t/1"]), helper.make_node("Neg", ["x.1"], ["t.1"])]
+    nodes.append(helper.make_node("Sub", ["t/1", "t.1"], ["y"]))
+    nodes.append(helper.make_node("ReduceSum", ["y"], ["z"], keepdims=0))
+    out = helper.make_tensor_value_info("z", TensorProto.FLOAT, [])
+    model = helper.make_model(helper.make_graph(nodes, "g", [tensor("x.1")], [out]))
+    onnx.save(model, tmp_path / "names.onnx")
+    rows = extract(tmp_path / "names.onnx")
+    fused = " ".join(row["script"] or "" for row in rows)
+    assert "T.exp" in fused and "T.float32(-1" in fused
+
+
 def test_shapes_that_are_text_are_not_evaluated(files: Path, tmp_path: Path) -> None:
     dynamic = tmp_path / "dynamic.pt2"
     with zipfile.ZipFile(files / "block.pt2") as whole, zipfile.ZipFile(dynamic, "w") as changed:
