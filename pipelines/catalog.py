@@ -61,10 +61,11 @@ def tables_read(query: str) -> dict[str, list[str]]:
     return found
 
 
-def statements(
-    path: Path, *, files: Mapping[str, Sequence[Path]] | None = None, comments: bool = True
-) -> Iterator[str]:
-    """The SQL that makes every view of the work directory at `path`, comments included if wanted.
+def statements(path: Path, *, files: Mapping[str, Sequence[Path]] | None = None, public: bool = True) -> Iterator[str]:
+    """The SQL that makes every view of the work directory at `path`.
+
+    Public ones have comments, and show their rows in order. Ours leave the order to the query: sorting all columns
+    takes the memory of all modules and traces, where a query may need a hash of each.
 
     The views of a stage in `files` read these data files, the others what is there when they are asked. A view looks
     twice, for the units and for their rows, so whoever looks on while files come and go should list them.
@@ -75,14 +76,14 @@ def statements(
     for stage in here:
         yield f"create or replace view store.{_name(stage)} as {_units(path, stage, reads[stage])}"
     for table in TABLES:
-        yield f"create or replace view {_name(table.name)} as {_view(reads, table)}"
-        if comments:
+        yield f"create or replace view {_name(table.name)} as {_view(reads, table, ordered=public)}"
+        if public:
             yield f"comment on view {_name(table.name)} is {_text(table.about)}"
             for field in table.arrow():
                 about = field.metadata[b"about"].decode()
                 yield f"comment on column {_name(table.name)}.{_name(field.name)} is {_text(about)}"
     yield f"create or replace view funnel as {_funnel()}"
-    if comments:
+    if public:
         yield f"comment on view funnel is {_text(FUNNEL_ABOUT)}"
 
 
@@ -114,13 +115,14 @@ def _rows(stage: str, read: str, table: Table) -> str:
     )
 
 
-def _view(reads: Mapping[str, str], table: Table) -> str:
+def _view(reads: Mapping[str, str], table: Table, *, ordered: bool) -> str:
     stages = [stage for stage in reads if table is OUTCOMES or stage == table.stage]
     selects = [_rows(stage, reads[stage], table) for stage in stages] or [_nothing(table)]
     rows = table.sql or " union all ".join(selects)
     if table is ENVIRONMENTS:  # every unit that measures writes the row of its environment: equal rows are one
         rows = f"select distinct on (environment_id) * from ({rows}) order by environment_id, unit_id"
-    return f"select * from ({rows}) order by {', '.join(map(_name, dict.fromkeys((*table.key, 'unit_id'))))}"
+    order = ", ".join(map(_name, dict.fromkeys((*table.key, "unit_id"))))
+    return f"select * from ({rows}) order by {order}" if ordered else rows
 
 
 def _nothing(table: Table) -> str:

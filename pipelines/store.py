@@ -44,7 +44,7 @@ SMALL_FILES = 512
 """A stage with so many files of one unit is compacted."""
 TRIES = 5
 """How often a query is asked again whose files were compacted away meanwhile."""
-GATHER_BYTES = 64 << 20
+GATHER_BYTES = 16 << 20
 """Rows that compaction holds at once, bytes."""
 
 _UNIT = re.compile(r"[0-9a-f]{16}")
@@ -341,7 +341,7 @@ class Store:
             self._views.execute("set parquet_metadata_cache = true")
         if wanted != self._views_of:
             self.prepare()
-            self._views.execute("; ".join(catalog.statements(self.path, files=wanted[1], comments=False)))
+            self._views.execute("; ".join(catalog.statements(self.path, files=wanted[1], public=False)))
             self._views_of = wanted
         return self._views
 
