@@ -35,7 +35,7 @@ def run(store: Store, finish: bool = True) -> None:
     done = store.complete(publish.NAME)
     for unit in units:
         if unit.id not in done:
-            payload = json.loads(json.dumps(publish.load(store, unit, CONFIG)))
+            payload = json.loads(json.dumps(publish.load(store, [unit], CONFIG)[0]))
             store.commit(unit, publish.work(payload, CONFIG), OBSERVED)
     if finish:
         publish.finish(store, CONFIG)
