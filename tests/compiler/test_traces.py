@@ -338,6 +338,7 @@ def test_llvm_traces_of_random_members_and_their_files(tmp_path: Path) -> None:
         deadline_s=120,
         module=module,
         target=LLVM,
+        rules="llvm",
         records=[],
         count=6,
         seed=0,
