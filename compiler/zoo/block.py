@@ -2,10 +2,14 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from inspect import Parameter, Signature
 from typing import Any, Literal
 
 Family = Literal["attention", "gemm", "moe", "norm_reduction", "quant_irregular", "vision"]
 FAMILIES: tuple[Family, ...] = ("attention", "gemm", "moe", "norm_reduction", "quant_irregular", "vision")
+
+Argument = tuple[tuple[int, ...], str]
+"""(shape, dtype)."""
 
 MOST_CASES = 128
 """A block, and a unit of work, has at most so many cases."""
@@ -70,6 +74,24 @@ def block(family: Family, operator: str, model: Model, part: str, build: Callabl
 def export(forward: Callable[..., Any], **arguments: tuple[tuple[int, ...], str]) -> Program:
     """The program of `forward`, with (shape, dtype) of each of its parameters."""
     return Program(forward, arguments)
+
+
+def named(forward: Callable[..., Any], names: Iterable[str]) -> Callable[..., Any]:
+    """`forward(*tensors)` with a name for each parameter: the exporter reads them off the signature."""
+    parameters = [Parameter(name, Parameter.POSITIONAL_OR_KEYWORD) for name in names]
+    forward.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+    return forward
+
+
+def computed(name: str, compute: Callable[..., Any], **arguments: Argument) -> Program:
+    """The program that is one computation in TE: `compute` takes the arguments in order, gives one or more tensors."""
+
+    def forward(*tensors: Any) -> Any:
+        from tvm.relax.frontend.nn import op
+
+        return op.tensor_expr_op(compute, name, list(tensors))
+
+    return Program(named(forward, arguments), arguments)
 
 
 def relax_module(programs: Iterable[Program]) -> Any:

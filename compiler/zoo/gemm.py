@@ -3,11 +3,9 @@
 Other orders of axes stand in `gemm_contractions`, narrow types with scales in `gemm_narrow`.
 """
 
-import inspect
-from collections.abc import Callable, Iterable
 from typing import Any, Literal
 
-from littledragon.compiler.zoo.block import Program, export
+from littledragon.compiler.zoo.block import Program, export, named
 
 Activation = Literal["none", "gelu", "gelu_tanh", "quick_gelu", "relu", "relu2", "silu", "tanh"]
 Join = Literal["none", "add", "add_two", "layer_scale", "gate", "times", "cross"]
@@ -182,10 +180,3 @@ def activated(name: Activation, x: Any) -> Any:
         positive = te.max(x, tirx.const(0.0, "float32"))
         return positive if name == "relu" else positive * positive
     return x
-
-
-def named(forward: Callable[..., Any], names: Iterable[str]) -> Callable[..., Any]:
-    """`forward(*tensors)` with a name for each parameter: the tracer asks for them."""
-    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    forward.__signature__ = inspect.Signature([inspect.Parameter(name, kind) for name in names])  # type: ignore[attr-defined]
-    return forward

@@ -5,8 +5,8 @@ from functools import reduce
 from operator import mul
 from typing import Any
 
-from littledragon.compiler.zoo.block import Program, export
-from littledragon.compiler.zoo.gemm import Activation, activated, named
+from littledragon.compiler.zoo.block import Program, export, named
+from littledragon.compiler.zoo.gemm import Activation, activated
 
 
 def contraction(

@@ -2,8 +2,7 @@
 
 from typing import Any, Literal
 
-from littledragon.compiler.zoo.block import Program, export
-from littledragon.compiler.zoo.gemm import named
+from littledragon.compiler.zoo.block import Program, export, named
 
 E4M3 = "float8_e4m3fn"
 

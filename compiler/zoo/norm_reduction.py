@@ -2,11 +2,10 @@
 
 from typing import Any
 
-from littledragon.compiler.zoo.block import Program, comparable, export
+from littledragon.compiler.zoo.block import Program, comparable, computed, export
 from littledragon.compiler.zoo.norm_reduction_te import (
     Lead,
     along_last,
-    computed,
     elements,
     row_moments,
     shape,

@@ -7,10 +7,9 @@ for sound. Sums are float32.
 from math import prod
 from typing import Any, Literal
 
-from littledragon.compiler.zoo.block import Program
+from littledragon.compiler.zoo.block import Program, computed
 from littledragon.compiler.zoo.norm_reduction_te import (
     along_last,
-    computed,
     elements,
     moments,
     reduced,

@@ -7,16 +7,8 @@ float32, after the row's largest logit has been taken off.
 from collections.abc import Callable
 from typing import Any
 
-from littledragon.compiler.zoo.block import Program, comparable, export
-from littledragon.compiler.zoo.norm_reduction_te import (
-    Lead,
-    along_last,
-    computed,
-    elements,
-    reduced,
-    shape,
-    wide,
-)
+from littledragon.compiler.zoo.block import Program, comparable, computed, export
+from littledragon.compiler.zoo.norm_reduction_te import Lead, along_last, elements, reduced, shape, wide
 
 Element = Callable[..., Any]
 

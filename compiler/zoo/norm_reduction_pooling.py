@@ -5,8 +5,8 @@ Shapes are [sentences, tokens, hidden]; sums are float32.
 
 from typing import Any
 
-from littledragon.compiler.zoo.block import Program
-from littledragon.compiler.zoo.norm_reduction_te import along_last, computed, elements, reduced, shape, square, wide
+from littledragon.compiler.zoo.block import Program, computed
+from littledragon.compiler.zoo.norm_reduction_te import along_last, elements, reduced, shape, square, wide
 
 
 def mean_pool(sentences: int, tokens: int, hidden: int, dtype: str, normalised: bool = False) -> Program:

@@ -6,8 +6,8 @@ the published kernels have it, and between chunks the states are passed on the s
 
 from typing import Any
 
-from littledragon.compiler.zoo.block import Program
-from littledragon.compiler.zoo.norm_reduction_te import along_last, computed, elements, reduced, silu, wide
+from littledragon.compiler.zoo.block import Program, computed
+from littledragon.compiler.zoo.norm_reduction_te import along_last, elements, reduced, silu, wide
 
 
 def causal_conv(sequences: int, channels: int, tokens: int, taps: int, dtype: str) -> Program:

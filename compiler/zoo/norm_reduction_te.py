@@ -1,27 +1,10 @@
 """What normalisations and reductions are made of, in TE. They compute in float32, whatever they are given."""
 
 from collections.abc import Callable, Sequence
-from inspect import Parameter, Signature
 from typing import Any
 
-from littledragon.compiler.zoo.block import Program
-
-Argument = tuple[tuple[int, ...], str]
 Lead = int | tuple[int, ...]
 """The dimensions before the last one: a number of rows, or for example (images, tokens)."""
-
-
-def computed(name: str, compute: Callable[..., Any], **arguments: Argument) -> Program:
-    """The program that is one computation in TE: `compute` takes the arguments in order, gives one or more tensors."""
-
-    def forward(*tensors: Any) -> Any:
-        from tvm.relax.frontend.nn import op
-
-        return op.tensor_expr_op(compute, name, list(tensors))
-
-    # The exporter reads the names of the arguments off the signature.
-    vars(forward)["__signature__"] = Signature([Parameter(each, Parameter.POSITIONAL_ONLY) for each in arguments])
-    return Program(forward, arguments)
 
 
 def shape(lead: Lead, last: int) -> tuple[int, ...]:

@@ -2,11 +2,10 @@
 
 from typing import Any
 
-from littledragon.compiler.zoo.block import Program
+from littledragon.compiler.zoo.block import Program, computed
 from littledragon.compiler.zoo.norm_reduction_te import (
     Lead,
     along_last,
-    computed,
     elements,
     moments,
     reduced,

@@ -6,26 +6,10 @@ keys and values), `…_lookup` (embeddings and labels), `…_features` (of recom
 """
 
 from collections.abc import Callable
-from inspect import Parameter, Signature
 from typing import Any
 
 from littledragon.compiler.zoo import block as zoo
-from littledragon.compiler.zoo.block import Program
-
-Argument = tuple[tuple[int, ...], str]
-
-
-def computed(name: str, compute: Callable[..., Any], **arguments: Argument) -> Program:
-    """The program that is one computation in TE: `compute` takes the arguments in order, gives one or more tensors."""
-
-    def forward(*tensors: Any) -> Any:
-        from tvm.relax.frontend.nn import op
-
-        return op.tensor_expr_op(compute, name, list(tensors))
-
-    # The exporter reads the names of the arguments off the signature.
-    vars(forward)["__signature__"] = Signature([Parameter(name, Parameter.POSITIONAL_ONLY) for name in arguments])
-    return Program(forward, arguments)
+from littledragon.compiler.zoo.block import Argument, Program, computed
 
 
 def stage(shape: tuple[int, ...], element: Callable[..., Any], whole: bool) -> Callable[..., Any]:

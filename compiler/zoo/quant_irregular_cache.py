@@ -5,8 +5,7 @@ Queries are (batch, key-value heads, queries a head, width); scores come out in 
 
 from typing import Any
 
-from littledragon.compiler.zoo.block import Program
-from littledragon.compiler.zoo.quant_irregular import Argument, computed
+from littledragon.compiler.zoo.block import Argument, Program, computed
 
 
 def paged_batch_scores(

@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from littledragon.compiler.zoo.block import Program
-from littledragon.compiler.zoo.quant_irregular import Argument, computed
+from littledragon.compiler.zoo.block import Argument, Program, computed
 
 
 def int8_embedding_bag(bags: int, size: int, rows: int, dim: int) -> Program:

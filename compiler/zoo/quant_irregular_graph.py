@@ -5,8 +5,7 @@
 
 from typing import Any
 
-from littledragon.compiler.zoo.block import Program
-from littledragon.compiler.zoo.quant_irregular import Argument, computed
+from littledragon.compiler.zoo.block import Argument, Program, computed
 
 
 def neighbour_mean(nodes: int, width: int, sources: int, dim: int, counted: bool, dtype: str = "float32") -> Program:

@@ -6,8 +6,8 @@ or each where it is used, as kernels for a few rows do.
 
 from typing import Any
 
-from littledragon.compiler.zoo.block import Program
-from littledragon.compiler.zoo.quant_irregular import Argument, computed, product, stage
+from littledragon.compiler.zoo.block import Argument, Program, computed
+from littledragon.compiler.zoo.quant_irregular import product, stage
 
 
 def awq_matmul(m: int, n: int, k: int, group: int, staged: bool, dtype: str = "float16") -> Program:

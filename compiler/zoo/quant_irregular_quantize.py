@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from littledragon.compiler.zoo.block import Program
-from littledragon.compiler.zoo.quant_irregular import computed
+from littledragon.compiler.zoo.block import Program, computed
 
 LARGEST = {"int8": 127.0, "float8_e4m3fn": 448.0, "float8_e5m2": 57344.0}
 """The largest value of each type that is quantised to."""

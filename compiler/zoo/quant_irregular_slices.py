@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from littledragon.compiler.zoo.block import Program
-from littledragon.compiler.zoo.quant_irregular import computed
+from littledragon.compiler.zoo.block import Program, computed
 
 
 def merge_norm(batch: int, height: int, width: int, channels: int, dtype: str) -> Program:

@@ -5,10 +5,9 @@ Half precision is summed in float32 and int8 in int32, as convolution libraries 
 """
 
 from collections.abc import Callable
-from inspect import Parameter, Signature
 from typing import Any
 
-from littledragon.compiler.zoo.block import Program, export
+from littledragon.compiler.zoo.block import Program, export, named
 
 Sizes = tuple[int, ...]
 
@@ -242,6 +241,4 @@ def _requantized(y: Any, scale: Any, low: int) -> Any:
 
 def _exported(forward: Callable[..., Any], **arguments: tuple[Sizes, str]) -> Program:
     """`export` of a function with a variable number of parameters, which get these names."""
-    named = [Parameter(name, Parameter.POSITIONAL_OR_KEYWORD) for name in arguments]
-    forward.__signature__ = Signature(named)  # type: ignore[attr-defined]
-    return export(forward, **arguments)
+    return export(named(forward, arguments), **arguments)
