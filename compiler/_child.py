@@ -2,19 +2,25 @@
 
 A child executes `python -m littledragon.compiler._child`. A frame is eight bytes of length, then JSON. Before it
 begins a call the child says so with one byte, so that a death in between two calls is not taken for the second's.
+
+A nursery executes the same with other arguments. It imports what its children need, once, and then forks one whenever
+it is asked to, so that a child that costs ten seconds of imports starts in milliseconds.
 """
 
 import contextlib
 import ctypes
+import gc
 import importlib
 import json
 import os
 import queue
 import re
 import signal
+import socket
 import struct
 import sys
 import threading
+import time
 from collections.abc import Callable
 from typing import Any, BinaryIO, Final, NoReturn
 
@@ -25,11 +31,13 @@ FUNCTION: Final = re.compile(r"littledragon(\.[a-z_]+)+:[a-z]\w*")
 BEGUN: Final = b"\x06"
 """What stands before each answer, sent when the call begins."""
 _PR_SET_PDEATHSIG: Final = 1
+_ADOPTED_S: Final = 10.0
+"""How long a forked child waits to become its parent's."""
 
 
 def _serve(questions: int, answers: int, parent: int) -> NoReturn:
     _die_with(parent)
-    _leave_torch_alone()
+    leave_torch_alone()
     os.set_inheritable(questions, False)
     os.set_inheritable(answers, False)
     frames: queue.SimpleQueue[bytes] = queue.SimpleQueue()
@@ -45,6 +53,50 @@ def _serve(questions: int, answers: int, parent: int) -> NoReturn:
             rest = rest[os.write(answers, rest) :]
 
 
+def _nurse(socket_fd: int, parent: int, *modules: str) -> NoReturn:
+    """Import the modules, then fork a child for each message on the socket: one byte, with its three descriptors.
+
+    The child is forked twice, so that the parent, which adopts orphans, is its parent and learns how it ends.
+    """
+    _die_with(parent)
+    leave_torch_alone()
+    asked = socket.socket(fileno=socket_fd)
+    for module in modules:
+        importlib.import_module(module)
+    gc.collect()
+    gc.freeze()  # what is shared stays shared
+    while True:
+        message, descriptors, _, _ = socket.recv_fds(asked, 1, 3)
+        if not message:
+            os._exit(0)
+        between = os.fork()
+        if between == 0:
+            if os.fork():
+                os._exit(0)
+            questions, answers, log = descriptors
+            _grow_up(asked, questions, answers, log, parent)
+        os.waitpid(between, 0)
+        for descriptor in descriptors:
+            os.close(descriptor)
+
+
+def _grow_up(asked: socket.socket, questions: int, answers: int, log: int, parent: int) -> NoReturn:
+    """The forked child: its own session, its own log, and then the same as one that was executed."""
+    try:
+        os.setsid()
+        asked.close()
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        os.close(log)
+        end = time.monotonic() + _ADOPTED_S
+        while os.getppid() != parent and time.monotonic() < end:
+            time.sleep(0.001)
+        os.write(answers, struct.pack("<Q", os.getpid()))
+        _serve(questions, answers, parent)
+    finally:
+        os._exit(1)  # never back into the nursery's loop
+
+
 def _die_with(parent: int) -> None:
     """Ask the kernel to kill this process when its parent dies, and die at once if that has happened."""
     if sys.platform == "linux":
@@ -53,7 +105,7 @@ def _die_with(parent: int) -> None:
         os._exit(1)
 
 
-def _leave_torch_alone() -> None:
+def leave_torch_alone() -> None:
     """TVM imports PyTorch wherever it is installed, 200 MB and seconds; here it finds none. `with_torch` ends that."""
     sys.modules.setdefault("torch", None)  # type: ignore[arg-type]  # None: an import of it raises
 
@@ -98,4 +150,6 @@ def _find(function: str) -> Callable[..., Any]:
 
 
 if __name__ == "__main__":
+    if sys.argv[1] == "nurse":
+        _nurse(int(sys.argv[2]), int(sys.argv[3]), *sys.argv[4:])
     _serve(*(int(argument) for argument in sys.argv[1:4]))

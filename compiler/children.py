@@ -5,23 +5,29 @@ frames of JSON on two private pipes, and it dies with its parent, whatever kills
 deadline and an exception are all a `ChildError` for the caller, never an event of the calling process.
 
 `once` runs one call in a fresh process. `worker` gives a lasting child, which pays for its imports once; it is
-started again after it died, and replaced when it has grown.
+started again after it died, and replaced when it has grown. A child that is given modules is forked from a nursery
+that has imported them (one a process and list of modules), so that a new one costs milliseconds; without, it is
+executed anew, which nothing of another process has touched.
 """
 
 import atexit
 import contextlib
+import ctypes
 import fcntl
 import json
 import os
 import queue
 import select
 import signal
+import socket
 import struct
 import subprocess
 import sys
 import tempfile
 import threading
 import time
+import weakref
+from collections.abc import Callable
 from typing import Any, BinaryIO, Final, Literal, NoReturn
 
 import orjson
@@ -35,6 +41,10 @@ MAX_LOG: Final = 1 << 20
 MAX_GROWTH: Final = 3 << 29
 """A lasting child is replaced once it holds so many bytes more than after its first answer."""
 _TICK_S: Final = 0.5
+_BORN_S: Final = 300.0
+"""How long a nursery may take over its imports, on the busiest machine."""
+_PR_SET_CHILD_SUBREAPER: Final = 36
+_COMMAND: Final = (sys.executable, "-P", "-m", "littledragon.compiler._child")
 _KILLED_S: Final = 10.0
 """How long a killed process may take to go: one that waits for a device may not go at all."""
 
@@ -64,27 +74,54 @@ def once(function: str, *, deadline_s: float, **arguments: Any) -> Any:
         child.close()
 
 
-def worker(name: str) -> "Child":
-    """This process's lasting child of that name. Threads that share one wait for each other."""
+def worker(name: str, modules: tuple[str, ...] = ()) -> "Child":
+    """This process's lasting child of that name, with these modules. Threads that share one wait for each other."""
     with _workers_lock:
-        return _workers.setdefault(name, Child())
+        found = _workers.get(name)
+    if found is None:
+        made = Child(modules)
+        with _workers_lock:
+            found = _workers.setdefault(name, made)
+    return found
 
 
 def close_all() -> None:
-    """End every lasting child of this process."""
+    """End every child of this process: whoever waits for one has a ChildError. A later call starts another."""
     with _workers_lock:
-        children = list(_workers.values())
+        children, nurseries = list(_children), list(_nurseries.values())
         _workers.clear()
+        _nurseries.clear()
+    for child in children:
+        child.interrupt()
     for child in children:
         child.close()
+    for nursery in nurseries:
+        nursery.close()
 
 
 class Child:
     """A lasting child process; it starts with its first call."""
 
-    def __init__(self) -> None:
+    def __init__(self, modules: tuple[str, ...] = ()) -> None:
+        self.modules = modules
         self._lock = threading.Lock()
         self._running: _Running | None = None
+        with _workers_lock:
+            _children.add(self)
+
+    def _start(self) -> "_Running":
+        if not self.modules:
+            return _spawner().start()
+        try:
+            return _Running(_nursery(self.modules))
+        except OSError:  # the nursery may have died since: once more, from another
+            return _Running(_nursery(self.modules))
+
+    def start(self) -> None:
+        """Start the process now, where none is running."""
+        with self._lock:
+            if self._running is None:
+                self._running = self._start()
 
     @property
     def pid(self) -> int | None:
@@ -109,7 +146,7 @@ class Child:
                 self._stop()
             fresh = self._running is None
             if self._running is None:
-                self._running = _spawner().start()
+                self._running = self._start()
             end = time.monotonic() + deadline_s
             try:
                 try:
@@ -118,7 +155,7 @@ class Child:
                     if fresh:
                         raise
                     self._stop()  # it was dying when it was asked: the call goes to another
-                    self._running = _spawner().start()
+                    self._running = self._start()
                     answer = self._running.ask(question, end)
             except TimeoutError:
                 self._stop()
@@ -137,6 +174,13 @@ class Child:
         if "error" in answer:
             raise ChildError("raised", _one_line(f"{answer['error']}: {answer['message']}"))
         return answer["ok"]
+
+    def interrupt(self) -> None:
+        """Kill the process of a call that another thread waits for; nothing where there is none."""
+        running = self._running
+        if running is not None and running.owner == os.getpid():
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(running.process.pid, signal.SIGKILL)
 
     def close(self) -> None:
         """Kill the child and all that it started. A later call starts another."""
@@ -159,12 +203,15 @@ class _Garbled(Exception):
 
 
 class _Running:
-    """A started process and its pipes."""
+    """A started process and its pipes.
 
-    def __init__(self) -> None:
+    Raises (when made):
+        OSError: it cannot be started.
+    """
+
+    def __init__(self, nursery: "_Nursery | None" = None) -> None:
         self.owner = os.getpid()
         self.base_bytes = 0
-        command = [sys.executable, "-P", "-m", "littledragon.compiler._child"]
         with contextlib.ExitStack() as theirs, contextlib.ExitStack() as ours:
             question_out, self.questions = os.pipe()
             theirs.callback(os.close, question_out)
@@ -174,17 +221,34 @@ class _Running:
             ours.callback(os.close, self.answers)
             self.log: BinaryIO = ours.enter_context(tempfile.TemporaryFile(prefix="dragon-child-", buffering=0))
             fcntl.fcntl(self.log, fcntl.F_SETFL, os.O_APPEND)  # so that cutting it does not leave a hole
-            self.process = subprocess.Popen(
-                [*command, str(question_out), str(answer_in), str(self.owner)],
-                stdin=subprocess.DEVNULL,
-                stdout=self.log,
-                stderr=self.log,
-                pass_fds=(question_out, answer_in),
-                start_new_session=True,
-            )
+            self.process: subprocess.Popen[bytes] | _Adopted
+            if nursery is None:
+                self.process = _executed(question_out, answer_in, self.log, self.owner)
+            else:
+                nursery.ask(question_out, answer_in, self.log.fileno())
+                theirs.close()
+                os.set_blocking(self.answers, False)
+                self.process = _Adopted(self._born(nursery))
             ours.pop_all()
         os.set_blocking(self.questions, False)
         os.set_blocking(self.answers, False)
+
+    def _born(self, nursery: "_Nursery") -> int:
+        """The process id of the child that the nursery forks, which says it itself."""
+        poll, data = select.poll(), bytearray()
+        poll.register(self.answers, select.POLLIN)
+        end = time.monotonic() + _BORN_S
+        while len(data) < 8:
+            if poll.poll(1000 * _TICK_S):
+                piece = os.read(self.answers, 8 - len(data))
+                if not piece:
+                    break
+                data += piece
+            elif nursery.process.poll() is not None or time.monotonic() > end:
+                break
+        if len(data) < 8:
+            raise nursery.barren()
+        return int(struct.unpack("<Q", data)[0])
 
     def ask(self, question: bytes, end: float) -> dict[str, Any]:
         """Send one frame and wait for one.
@@ -287,6 +351,7 @@ class _Running:
                 detail = self._epitaph(self.process.wait(_KILLED_S))
             except subprocess.TimeoutExpired:
                 detail = f"process {self.process.pid} does not go, though it was killed"
+            _bury(self.process.pid)
         self.log.close()
         return detail
 
@@ -309,6 +374,98 @@ class _Running:
         return _one_line(f"{how}: {lines[-1]}" if lines else how)
 
 
+def _bury(group: int) -> None:
+    """Reap what a killed child left behind: orphans of its group are this process's, since it adopts its nurseries'."""
+    end = time.monotonic() + 1
+    while time.monotonic() < end:
+        try:
+            if os.waitid(os.P_PGID, group, os.WEXITED | os.WNOHANG) is None:
+                time.sleep(0.002)
+        except ChildProcessError:
+            return
+
+
+def _executed(questions: int, answers: int, log: BinaryIO, owner: int) -> "subprocess.Popen[bytes]":
+    return subprocess.Popen(
+        [*_COMMAND, str(questions), str(answers), str(owner)],
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=log,
+        pass_fds=(questions, answers),
+        start_new_session=True,
+    )
+
+
+class _Adopted:
+    """A process that was forked elsewhere and is this process's child: what is used of `Popen`."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+
+    def wait(self, timeout: float) -> int:
+        """How it ended, as `Popen.returncode` says it. Raises TimeoutExpired."""
+        end = time.monotonic() + timeout
+        while True:
+            try:
+                ended = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG)
+            except ChildProcessError:
+                return 0  # somebody else has asked
+            if ended is not None:
+                return ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
+            if time.monotonic() > end:
+                raise subprocess.TimeoutExpired("child", timeout)
+            time.sleep(0.002)
+
+
+class _Nursery:
+    """A process that has imported some modules and forks children; those are orphaned at once and adopted here."""
+
+    def __init__(self, modules: tuple[str, ...]) -> None:
+        self.modules = modules
+        self.owner = os.getpid()
+        self._lock = threading.Lock()
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        self._socket, theirs = socket.socketpair()
+        self._log: BinaryIO = tempfile.TemporaryFile(prefix="dragon-nursery-", buffering=0)  # noqa: SIM115
+        with theirs:
+            self.process = subprocess.Popen(
+                [*_COMMAND, "nurse", str(theirs.fileno()), str(self.owner), *modules],
+                stdin=subprocess.DEVNULL,
+                stdout=self._log,
+                stderr=self._log,
+                pass_fds=(theirs.fileno(),),
+                start_new_session=True,
+                # A forked process has one thread: there must be no others when it is forked.
+                env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
+            )
+
+    def ask(self, *descriptors: int) -> None:
+        """Ask for a child with these descriptors. Raises OSError where the nursery is gone."""
+        try:
+            with self._lock:
+                socket.send_fds(self._socket, [b"\0"], descriptors)
+        except OSError:
+            raise self.barren() from None
+
+    def alive(self) -> bool:
+        return self.owner == os.getpid() and self.process.poll() is None
+
+    def barren(self) -> OSError:
+        """What to raise where no child comes: the last line that it printed."""
+        self._log.seek(max(0, os.fstat(self._log.fileno()).st_size - 4096))
+        lines = self._log.read().decode(errors="replace").split("\n")
+        said = next((line for line in reversed(lines) if line.strip()), "it said nothing")
+        return OSError(f"no child came from the nursery of {', '.join(self.modules)}: {_one_line(said)}")
+
+    def close(self) -> None:
+        self._socket.close()
+        self._log.close()
+        if self.owner == os.getpid():
+            self.process.kill()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(_KILLED_S)
+
+
 class _Spawner:
     """Starts children from one thread that lasts as long as the process.
 
@@ -317,29 +474,49 @@ class _Spawner:
     """
 
     def __init__(self) -> None:
-        self._wanted: queue.SimpleQueue[queue.SimpleQueue[_Running | BaseException]] = queue.SimpleQueue()
+        self._wanted: queue.SimpleQueue[tuple[Callable[[], Any], queue.SimpleQueue[Any]]] = queue.SimpleQueue()
         threading.Thread(target=self._serve, name="child-spawner", daemon=True).start()
 
     def start(self) -> _Running:
-        reply: queue.SimpleQueue[_Running | BaseException] = queue.SimpleQueue()
-        self._wanted.put(reply)
-        running = reply.get()
-        if isinstance(running, BaseException):
-            raise running
-        return running
+        """A child that is executed anew."""
+        started: _Running = self.run(_Running)
+        return started
+
+    def run(self, make: Callable[[], Any]) -> Any:
+        """What `make` gives in that thread, or raises."""
+        reply: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._wanted.put((make, reply))
+        made = reply.get()
+        if isinstance(made, BaseException):
+            raise made
+        return made
 
     def _serve(self) -> NoReturn:
         while True:
-            reply = self._wanted.get()
+            make, reply = self._wanted.get()
             try:
-                reply.put(_Running())
+                reply.put(make())
             except BaseException as error:
                 reply.put(error)
 
 
 _workers: dict[str, Child] = {}
+_children: "weakref.WeakSet[Child]" = weakref.WeakSet()
+_nurseries: dict[tuple[str, ...], _Nursery] = {}
 _workers_lock = threading.Lock()
 _the_spawner: _Spawner | None = None
+
+
+def _nursery(modules: tuple[str, ...]) -> _Nursery:
+    """This process's nursery of these modules; another where the last one is gone."""
+    spawner = _spawner()
+    with _workers_lock:
+        found = _nurseries.get(modules)
+        if found is None or not found.alive():
+            if found is not None:
+                found.close()
+            found = _nurseries[modules] = spawner.run(lambda: _Nursery(modules))
+        return found
 
 
 def _spawner() -> _Spawner:
@@ -356,6 +533,8 @@ def _forget() -> None:
     _workers_lock = threading.Lock()
     _the_spawner = None
     _workers.clear()
+    _children.clear()
+    _nurseries.clear()
 
 
 os.register_at_fork(after_in_child=_forget)

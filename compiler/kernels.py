@@ -8,9 +8,12 @@ import json
 import math
 import os
 import time as clock
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Final
 
-from littledragon.compiler import inputs
+from littledragon.compiler import cuda_clock, inputs
 
 REPEATS: Final = 5
 SETTLED: Final = 0.02
@@ -18,9 +21,30 @@ SETTLED: Final = 0.02
 WARM_UPS: Final = 6
 """Batches of warm-up at most."""
 MAX_NUMBER: Final = 1_000_000
+SLOW_S: Final = 0.25
+"""A kernel that runs longer is not timed by `measure`: who asks must first know how long that may take."""
+KEPT_BYTES: Final = 4 << 30
+"""Arguments that are kept ready, on the device or for it, for the next candidate of their workload."""
+
+Specs = list[dict[str, Any]]
 
 
-def run(library: str, specs: list[dict[str, Any]], case: int, seed: int, threads: int, out: str) -> dict[str, Any]:
+def prepare(specs: Specs, case: int, seed: int, out: str) -> list[str | None]:
+    """Write each argument of one input case to `<out>.<n>.npy`, for `measure` and `time_all`; None for outputs.
+
+    Types that `.npy` does not know are written as the bytes that they are.
+    """
+    import numpy as np
+
+    paths: list[str | None] = []
+    for number, (spec, array) in enumerate(zip(specs, inputs.make(specs, case, seed), strict=True)):
+        paths.append(None if spec["role"] == "output" else f"{out}.{number}.npy")
+        if paths[-1] is not None:
+            np.save(paths[-1], array if array.dtype.isbuiltin == 1 else array.view(f"u{array.dtype.itemsize}"))
+    return paths
+
+
+def run(library: str, specs: Specs, case: int, seed: int, threads: int, out: str) -> dict[str, Any]:
     """Run a kernel once, its outputs poisoned before, and write each output to `<out>.<n>.npy`.
 
     Args:
@@ -33,51 +57,60 @@ def run(library: str, specs: list[dict[str, Any]], case: int, seed: int, threads
     Returns:
         `{"run_s": seconds of the run, "outputs": paths}`.
     """
-    import numpy as np
-
-    kernel, device = _load(library, threads)
-    arguments = _arguments(specs, case, seed, device)
-    began = clock.perf_counter()
-    kernel["main"](*arguments)
-    device.sync()
-    seconds = clock.perf_counter() - began
-    paths = []
-    for number, position in enumerate(outputs(specs)):
-        paths.append(f"{out}.{number}.npy")
-        np.save(paths[-1], plain(arguments[position].numpy()))
-    return {"run_s": seconds, "outputs": paths}
+    return _run(_load(library, threads), _arguments(_made(json.dumps(specs), case, seed), library), specs, out)
 
 
-def time(library: str, specs: list[dict[str, Any]], repeat_ms: float, threads: int) -> list[float]:
-    """Five repeats of a kernel, in microseconds a call, after a warm-up that ends when the clock has settled.
+def measure(
+    library: str,
+    specs: Specs,
+    arrays: list[str | None],
+    threads: int,
+    out: str,
+    repeat_ms: float,
+    hopeless_s: float | None,
+    guard: bool,
+) -> dict[str, Any]:
+    """Run a kernel on prepared arguments, as `run` does, and time it right away, before anything is compared.
 
-    Each repeat is as many calls as make it last `repeat_ms` at least, and one call where that is longer.
+    Args:
+        arrays: what `prepare` gave for these specs.
+        repeat_ms: of the repeats, see `time_all`.
+        hopeless_s: a kernel that ran longer is not timed.
+        guard: whether to look at the inputs afterwards.
+
+    Returns:
+        `{"run_s", "outputs", "overwritten", "repeats_us"}`: `overwritten` names the inputs that the run changed, as
+        far as they were looked at;
+        `repeats_us` is null where the run took longer than `hopeless_s` or `SLOW_S`.
     """
-    kernel, device = _load(library, threads)
-    arguments = _arguments(specs, 0, 0, device)
-
-    def batch(calls: int, repeats: int = 1) -> list[float]:
-        # The evaluator makes one call more, before the first repeat, and waits for the device after each repeat.
-        evaluator = kernel.time_evaluator("main", device, number=calls, repeat=repeats)
-        return [float(seconds) for seconds in evaluator(*arguments).results]
-
-    wanted_s = repeat_ms * 1e-3
-    last = batch(1)[0]
-    for _ in range(WARM_UPS if last < wanted_s else 0):
-        this = batch(_number(wanted_s / 2, last))[0]
-        settled = abs(this - last) <= SETTLED * this
-        last = this
-        if settled:
-            break
-    return [seconds * 1e6 for seconds in batch(_number(wanted_s, last), REPEATS)]
+    loaded = _load(library, threads)
+    pristine = _pristine(specs, arrays, library)
+    arguments = _arguments(pristine, library)
+    ran = _run(loaded, arguments, specs, out)
+    limit = min(SLOW_S, hopeless_s if hopeless_s is not None else SLOW_S)
+    return {
+        **ran,
+        "overwritten": _overwritten(specs, arrays, arguments) if guard else [],
+        "repeats_us": _time(loaded, arguments, repeat_ms) if ran["run_s"] <= limit else None,
+    }
 
 
-def time_all(kernels: list[tuple[str, list[dict[str, Any]]]], repeat_ms: float, threads: int) -> list[list[float]]:
-    """`time` for each (library, specs), in this order."""
-    return [time(library, specs, repeat_ms, threads) for library, specs in kernels]
+def time_all(
+    kernels: list[str], specs: Specs, arrays: list[str | None], repeat_ms: float, threads: int
+) -> list[list[float]]:
+    """Five repeats of each kernel (files), in microseconds a call, after a warm-up that ends when the clock settled.
+
+    Each repeat is as many calls as make it last `repeat_ms` at least, and one call where that is longer. On a GPU it is
+    the device's time (`compiler/cuda_clock.py`); caches are as the call before left them.
+    """
+    found = []
+    for library in kernels:
+        loaded = _load(library, threads)
+        found.append(_time(loaded, _arguments(_pristine(specs, arrays, library), library), repeat_ms))
+    return found
 
 
-def outputs(specs: list[dict[str, Any]]) -> list[int]:
+def outputs(specs: Specs) -> list[int]:
     """Positions of the arguments that the kernel writes. Runs anywhere."""
     return [position for position, spec in enumerate(specs) if spec["role"] == "output"]
 
@@ -89,27 +122,163 @@ def plain(array: Any) -> Any:
     return array if array.dtype.isbuiltin == 1 else array.astype(np.float32)
 
 
+@dataclass(frozen=True)
+class _Loaded:
+    module: Any
+    device: Any
+
+    @property
+    def cuda(self) -> bool:
+        return bool(self.device.dlpack_device_type() != 1)
+
+
+def _load(library: str, threads: int) -> _Loaded:
+    # Read by TVM when its thread pool starts, with the first parallel loop.
+    os.environ["TVM_NUM_THREADS"] = str(threads)
+    import tvm
+
+    return _Loaded(tvm.runtime.load_module(library), _device(library))
+
+
+def _device(library: str) -> Any:
+    import tvm
+
+    return tvm.cpu(0) if library.endswith(".o") else tvm.cuda(0)
+
+
+def _run(loaded: _Loaded, arguments: list[Any], specs: Specs, out: str) -> dict[str, Any]:
+    import numpy as np
+
+    function, device = loaded.module["main"], loaded.device
+    began = clock.perf_counter()
+    function(*arguments)
+    device.sync()
+    seconds = clock.perf_counter() - began
+    paths = []
+    for number, position in enumerate(outputs(specs)):
+        paths.append(f"{out}.{number}.npy")
+        np.save(paths[-1], plain(arguments[position].numpy()))
+    return {"run_s": seconds, "outputs": paths}
+
+
+def _time(loaded: _Loaded, arguments: list[Any], repeat_ms: float) -> list[float]:
+    wanted_s = repeat_ms * 1e-3
+    if loaded.cuda:
+        return _time_on_gpu(loaded, arguments, wanted_s)
+
+    def batch(calls: int, repeats: int = 1) -> list[float]:
+        # The evaluator makes one call more, before the first repeat, and waits for the device after each repeat.
+        evaluator = loaded.module.time_evaluator("main", loaded.device, number=calls, repeat=repeats)
+        return [float(seconds) for seconds in evaluator(*arguments).results]
+
+    last = _settled(lambda number: batch(number)[0], wanted_s)
+    return [seconds * 1e6 for seconds in batch(_number(wanted_s, last), REPEATS)]
+
+
+def _time_on_gpu(loaded: _Loaded, arguments: list[Any], wanted_s: float) -> list[float]:
+    function, ticking = loaded.module["main"], _clock()
+
+    def launch() -> None:
+        function(*arguments)
+
+    launch()
+    loaded.device.sync()
+    one_s = ticking.time_loop(launch, 3)
+    graph = ticking.capture(launch, cuda_clock.launches(one_s))
+    try:
+
+        def batch(calls: int) -> float:
+            return graph.time(max(1, math.ceil(calls / graph.launches)))
+
+        last = _settled(batch, wanted_s)
+        return [batch(_number(wanted_s, last)) * 1e6 for _ in range(REPEATS)]
+    finally:
+        graph.close()
+
+
+def _settled(batch: Callable[[int], float], wanted_s: float) -> float:
+    """Warm up until the clock has settled; gives what one call takes. `batch(calls)` is seconds a call."""
+    last = batch(1)
+    for _ in range(WARM_UPS if last < wanted_s else 0):
+        this = batch(_number(wanted_s / 2, last))
+        settled = abs(this - last) <= SETTLED * this
+        last = this
+        if settled:
+            break
+    return last
+
+
+@functools.cache
+def _clock() -> cuda_clock.Clock:
+    return cuda_clock.Clock()
+
+
 def _number(wanted_s: float, call_s: float) -> int:
     # 3% more, so that a repeat that happens to be fast still lasts long enough.
     return min(MAX_NUMBER, max(1, math.ceil(1.03 * wanted_s / max(call_s, 1e-9))))
 
 
-def _load(library: str, threads: int) -> tuple[Any, Any]:
-    # Read by TVM when its thread pool starts, with the first parallel loop.
-    os.environ["TVM_NUM_THREADS"] = str(threads)
-    import tvm
-
-    return tvm.runtime.load_module(library), tvm.cpu(0) if library.endswith(".o") else tvm.cuda(0)
-
-
-def _arguments(specs: list[dict[str, Any]], case: int, seed: int, device: Any) -> list[Any]:
+def _arguments(pristine: list[Any], library: str) -> list[Any]:
     """Fresh copies of the arguments on the device."""
     import tvm
 
-    return [tvm.runtime.tensor(array, device) for array in _arrays(json.dumps(specs), case, seed)]
+    device = _device(library)
+    if pristine and not hasattr(pristine[0], "copyto"):
+        return [tvm.runtime.tensor(array, device) for array in pristine]
+    copies = [tvm.runtime.empty(kept.shape, kept.dtype, device) for kept in pristine]
+    for kept, copy in zip(pristine, copies, strict=True):
+        kept.copyto(copy)
+    return copies
+
+
+def _pristine(specs: Specs, arrays: list[str | None], library: str) -> list[Any]:
+    """The arguments as they were prepared: arrays on a CPU, tensors on a GPU, where copying one costs next to nothing.
+
+    A kernel may spoil what is kept on a GPU. Then the next one's outputs are wrong, and who asked tries it again
+    in a fresh process.
+    """
+    import tvm
+
+    key = json.dumps([specs, arrays])
+    if key not in _kept:
+        made = [_array(spec, path) for spec, path in zip(specs, arrays, strict=True)]
+        size = sum(array.nbytes for array in made)
+        device = _device(library)
+        _kept[key] = (made if library.endswith(".o") else [tvm.runtime.tensor(array, device) for array in made], size)
+    _kept.move_to_end(key)
+    while len(_kept) > 1 and sum(size for _, size in _kept.values()) > KEPT_BYTES:
+        _kept.popitem(last=False)
+    return _kept[key][0]
+
+
+_kept: OrderedDict[str, tuple[list[Any], int]] = OrderedDict()
+
+
+def _array(spec: dict[str, Any], path: str | None) -> Any:
+    import numpy as np
+
+    from littledragon.compiler.features import numpy_dtype
+
+    if path is None:
+        return inputs.make([spec], 0, 0)[0]  # poison
+    return np.load(path, allow_pickle=False).view(numpy_dtype(spec["dtype"]))
+
+
+def _overwritten(specs: Specs, arrays: list[str | None], arguments: list[Any]) -> list[str]:
+    """Names of the inputs that are not what they were."""
+    import numpy as np
+
+    changed = []
+    for spec, path, argument in zip(specs, arrays, arguments, strict=True):
+        if path is None:
+            continue
+        now = argument.numpy()
+        if not np.array_equal(now.reshape(-1).view(np.uint8), np.load(path, allow_pickle=False).reshape(-1).view("u1")):
+            changed.append(str(spec["name"]))
+    return changed
 
 
 @functools.lru_cache(maxsize=2)
-def _arrays(specs: str, case: int, seed: int) -> list[Any]:
+def _made(specs: str, case: int, seed: int) -> list[Any]:
     """The arguments, kept for the next candidate of the same workload."""
     return inputs.make(json.loads(specs), case, seed)

@@ -52,10 +52,14 @@ class Config:
     refine_per_band: int = 1
     """Refinement pairs of one workload in one gain band."""
     repeat_ms: float = 20.0
-    """Least time of one timing repeat."""
+    """Least time of one timing repeat when verifying…"""
+    search_repeat_ms: float = 20.0
+    """…and while searching, where latencies only rank."""
     build_deadline_s: float = 30.0
     run_deadline_s: float = 20.0
     propose_deadline_s: float = 180.0
+    reference_deadline_s: float = 300.0
+    """For what the original program computes on one input case."""
     teacher: Literal["facts", "openai"] = "facts"
     teacher_model: str = "templates"
     teacher_url: str | None = None

@@ -15,11 +15,13 @@ import threading
 import time
 import traceback
 from collections.abc import Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
+from littledragon.compiler import children, slots
 from littledragon.pipelines.config import Config
 from littledragon.pipelines.errors import UserError
 from littledragon.pipelines.stage import Payload, Result
@@ -94,6 +96,50 @@ class Serial:
         settings = dataclasses.asdict(config)
         for id, payload in items:
             yield _answer(work_here(module, settings, id, payload))
+
+
+class Threads:
+    """So many items at once, in threads of this process: for work that waits for children, which they share."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    def run(self, module: str, config: Config, items: Iterator[tuple[str, Payload]]) -> Iterator[Answer]:
+        settings = dataclasses.asdict(config)
+        pool = ThreadPoolExecutor(self.count, "unit")
+        pending: set[Future[dict[str, Any]]] = set()
+        try:
+            while True:
+                for id, payload in _take(items, self.count - len(pending)):
+                    pending.add(pool.submit(work_here, module, settings, id, payload))
+                if not pending:
+                    break
+                ended, pending = wait(pending, return_when=FIRST_COMPLETED)
+                for future in ended:
+                    yield _answer(future.result())
+        except BaseException:
+            children.close_all()  # what the threads wait for
+            raise
+        finally:
+            pool.shutdown(wait=not pending, cancel_futures=True)
+
+
+class Local:
+    """This machine: processes, or threads of this process for the stages whose work shares children."""
+
+    def __init__(self, workers: int, held: ExitStack) -> None:
+        self.workers = workers
+        self._held = held
+        self._dask: Dask | None = None
+
+    def run(self, module: str, config: Config, items: Iterator[tuple[str, Payload]]) -> Iterator[Answer]:
+        if getattr(stage(module), "SHARED", False):
+            # Twice as many as slots: while some wait for the device, others propose.
+            yield from Threads(2 * self.workers).run(module, config, items)
+            return
+        if self._dask is None:
+            self._dask = Dask(self._held.enter_context(_local(self.workers)))
+        yield from self._dask.run(module, config, items)
 
 
 class Dask:
@@ -184,7 +230,7 @@ def _nobody(address: str, error: Exception) -> UserError:
 
 @contextmanager
 def executor(name: str, *, workers: int | None = None) -> Iterator[Executor]:
-    """The executor of this name: serial, local (Dask processes on this machine) or tcp://host:port.
+    """The executor of this name: serial, local (this machine, `workers` processes) or tcp://host:port (Dask).
 
     Raises:
         UserError: no such executor, or nobody answers at the address.
@@ -193,8 +239,10 @@ def executor(name: str, *, workers: int | None = None) -> Iterator[Executor]:
     if name == "serial":
         yield Serial()
     elif name == "local":
-        with _local(workers or os.cpu_count() or 1) as client:
-            yield Dask(client)
+        count = workers or len(os.sched_getaffinity(0))
+        slots.use(count)
+        with ExitStack() as held:
+            yield Local(count, held)
     else:
         with _remote(name) as client:
             yield Dask(client)

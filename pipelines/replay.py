@@ -11,6 +11,7 @@ import json
 import math
 import statistics
 import sys
+import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -108,9 +109,7 @@ def replay(source: Path, id: str, config: Config, console: "Console | None" = No
     target = targets.target(kind)
     config = dataclasses.replace(config, target=kind, repeat_ms=_repeat_ms(claim.environment) or config.repeat_ms)
     try:
-        device = devices.open_device(
-            config.device, target, build_deadline_s=config.build_deadline_s, run_deadline_s=config.run_deadline_s
-        )
+        device = devices.open_device(config.device, target, search.deadlines(config))
     except targets.DeviceMissing as error:
         raise UserError(str(error)) from None
     trials = [Trial("L0, the default schedule", None)]
@@ -118,7 +117,7 @@ def replay(source: Path, id: str, config: Config, console: "Console | None" = No
         trials.append(Trial("A, the prior graph", claim.prior))
     if claim.text is not None:
         trials.append(Trial(f"L, {id}", claim.text))
-    _try(trials, claim, target, device, config)
+    _try(trials, claim, device, config)
     return _report(claim, trials, search.environment_row(config), config.stable_band, console)
 
 
@@ -213,20 +212,18 @@ def _from_release(folder: Path, id: str) -> Claim:
 # -- what happens here -----------------------------------------------------------------------------
 
 
-def _try(trials: Sequence[Trial], claim: Claim, target: Row, device: Device, config: Config) -> None:
+def _try(trials: Sequence[Trial], claim: Claim, device: Device, config: Config) -> None:
     """Build, check and time every trial; what fails keeps its gate and reason."""
     workload = devices.Workload(claim.module, claim.specs)
     with scratch.temporary("replay") as folder, _steps() as say:
         for trial in trials:
             say(f"building and checking {trial.name}")
-            with device.shared():
-                _build_and_check(trial, workload, target, device, config, folder)
+            _build_and_check(trial, workload, device, config, folder)
         alive = [trial for trial in trials if trial.gate == OK]
         for process in range(PROCESSES):
             say(f"timing in fresh process {process + 1} of {PROCESSES}")
             kernels = [(trial.kernel, trial.run_s) for trial in alive if trial.kernel is not None]
-            with device.exclusive():
-                answers = device.time_fresh(kernels, workload, config.repeat_ms, process)
+            answers = device.time_fresh(kernels, workload, config.repeat_ms, process, config.seed)
             for trial, answer in zip(alive, answers, strict=True):
                 if isinstance(answer, GateFailed):
                     trial.reason = f"{answer.gate}: {answer.reason}"
@@ -234,31 +231,18 @@ def _try(trials: Sequence[Trial], claim: Claim, target: Row, device: Device, con
                     trial.medians.append(statistics.median(answer))
 
 
-def _build_and_check(
-    trial: Trial, workload: devices.Workload, target: Row, device: Device, config: Config, folder: Path
-) -> None:
-    function, given = ("admit", {"trace": None}) if trial.text is None else ("apply", {"text": trial.text})
+def _build_and_check(trial: Trial, workload: devices.Workload, device: Device, config: Config, folder: Path) -> None:
+    made = device.make(workload, Path(tempfile.mkdtemp(dir=folder)), text=trial.text)
+    if made.kernel is None:
+        assert made.failed is not None
+        return trial.fail(made.failed.gate, made.failed.reason)
+    trial.kernel = made.kernel
     try:
-        made = children.worker("propose").call(
-            f"littledragon.compiler.traces:{function}",
-            deadline_s=config.propose_deadline_s,
-            module=workload.module,
-            target=target,
-            **given,
-        )
-    except ChildError as error:
-        return trial.fail("replayed", str(error))
-    if made["failed"]:
-        return trial.fail(made["failed"], made["reason"])
-    default = trial.text is None
-    try:
-        trial.kernel, _ = device.build(made["scheduled"], made["module_hash"], folder, default=default)
-        checked = device.check(trial.kernel, workload, range(len(CASES)), config.seed)
+        checked = device.check(made.kernel, workload, range(len(CASES)), config.seed)
+        trial.run_s, trial.error = checked.run_s, checked.error
+        checked.judge()
     except GateFailed as failed:
-        return trial.fail(failed.gate, failed.reason)
-    trial.run_s, trial.error = checked.run_s, checked.error
-    if not checked.correct:
-        trial.fail("correct", f"error is {checked.error:.3g} times its bound")
+        trial.fail(failed.gate, failed.reason)
     return None
 
 

@@ -5,15 +5,17 @@ again. A candidate that fails a gate is a row, never an error.
 """
 
 import json
+import shutil
 import statistics
+import tempfile
 from collections import defaultdict
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from littledragon.compiler import children, targets
+from littledragon.compiler import slots, targets
 from littledragon.compiler.children import ChildError
 from littledragon.compiler.environment import environment
 from littledragon.pipelines.config import Config
@@ -23,10 +25,11 @@ from littledragon.schemas.gates import OK, State
 from littledragon.schemas.ids import content_id, digest
 from littledragon.validators import device as devices
 from littledragon.validators import scratch
-from littledragon.validators.device import Device, GateFailed, Kernel
+from littledragon.validators.device import Device, GateFailed
 
 NAME = "search"
-VERSION = 2
+VERSION = 3
+SHARED = True
 TABLES = ("candidates", "traces", "environments")
 SLICE: Final = 8
 """A payload holds the traces of all rounds before."""
@@ -49,7 +52,7 @@ def params(config: Config) -> dict[str, Any]:
         "seed": config.seed,
         "population": config.population,
         "candidates_per_round": config.candidates_per_round,
-        "repeat_ms": config.repeat_ms,
+        "repeat_ms": config.search_repeat_ms,
         "build_deadline_s": config.build_deadline_s,
         "run_deadline_s": config.run_deadline_s,
     }
@@ -189,79 +192,75 @@ def elsewhere(planned: Row, config: Config) -> Result | None:
 
 @dataclass
 class Trial:
-    """A candidate on its way through the gates: its row, its trace's row, and what it was built into."""
+    """A candidate on its way through the gates: its row, and its trace's row once it parses."""
 
     row: Row
-    scheduled: str | None = None
+    proposed: str | None = None
+    """The trace as it was proposed; the default schedule has none."""
     trace: Row | None = None
-    kernel: Kernel | None = None
-    run_s: float = 0.0
 
-    def fail(self, gate: str, reason: str) -> None:
+    def fail(self, failed: GateFailed) -> None:
         """Stop at this gate."""
-        self.row |= {"status": gate, "reason": reason}
-
-    @property
-    def alive(self) -> bool:
-        return bool(self.row["status"] == OK)
+        self.row |= {"status": failed.gate, "reason": failed.reason}
 
 
 def work(payload: Payload, config: Config) -> Result:
-    """One round: propose, admit, build, check, then time with nothing else running."""
+    """One round: propose; then each candidate by itself is admitted and built on a CPU slot, checked and timed.
+
+    Nothing waits for the slowest of a round: the device takes what is built, and the slots go on with other rounds.
+    """
     if wrong := elsewhere(payload["environment"], config):
         return wrong
-    target = payload["target"]
-    device = devices.open_device(
-        config.device, target, build_deadline_s=config.build_deadline_s, run_deadline_s=config.run_deadline_s
-    )
-    try:
-        with device.shared():
-            trials = _propose(payload, config)
-    except ChildError as error:
-        return Result(state="failed", reason=error.kind, detail=f"proposing: {error.detail}")
-    found = len([trial for trial in trials if trial.row["source"] != "default"])
-    with scratch.temporary("search") as folder:
-        for trial in trials:
-            with device.shared():
-                _admit(trial, payload, config)
+    device = devices.open_device(config.device, payload["target"], deadlines(config))
+    workload = devices.Workload(payload["module"], payload["specs"])
+    known_us: Future[float | None] = Future()
+    trials: list[Trial] = []
+    width = slots.of(payload["target"]["kind"]).count + 2
+    with scratch.temporary("search") as folder, ThreadPoolExecutor(width) as pool:
 
-        def prepare(trial: Trial) -> None:
-            with device.shared():
-                _build_and_check(trial, payload, config, device, folder)
+        def begin(trial: Trial) -> "Future[None]":
+            trials.append(trial)
+            return pool.submit(_measure, trial, known_us, workload, config, device, folder)
 
-        with ThreadPoolExecutor(devices.BUILDERS) as pool:
-            list(pool.map(prepare, trials))
-        with device.exclusive():
-            _time([trial for trial in trials if trial.alive], payload, config, device)
+        pool.submit(device.get_ready, workload, [CASE], config.seed)
+        if payload["round"] == 0:
+            begun = [begin(Trial(_row(payload, "default", None)))]
+            begun[0].add_done_callback(lambda _: known_us.set_result(trials[0].row["latency_us"]))
+        else:
+            begun = []
+            known_us.set_result(payload["default_us"])
+        try:
+            proposals = _propose(payload, config, device)
+        except ChildError as error:
+            return Result(state="failed", reason=error.kind, detail=f"proposing: {error.detail}")
+        for proposal in proposals:
+            row = _row(payload, proposal["source"], proposal["trace"]) | {"score": proposal["score"]}
+            begun.append(begin(Trial(row, proposal["trace"])))
+        for future in begun:
+            future.result()
     rows = {
         "candidates": [trial.row for trial in trials],
         "traces": [trial.trace for trial in trials if trial.trace is not None],
         "environments": [payload["environment"]],
     }
-    if found:
+    if proposals:
         return Result(rows)
     return Result(rows, state="rejected", reason="no_space" if payload["round"] == 0 else "exhausted")
 
 
-def _propose(payload: Payload, config: Config) -> list[Trial]:
-    """The default schedule (in round 0) and the new proposals."""
-    proposer = children.worker("propose")
-    target, module = payload["target"], payload["module"]
-    trials = []
-    if payload["round"] == 0:
-        made = proposer.call(
-            "littledragon.compiler.proposals:default",
-            deadline_s=config.propose_deadline_s,
-            module=module,
-            target=target,
-        )
-        row = _row(payload, "default", None) | {"module_hash": made["module_hash"]}
-        trials.append(Trial(row, made["scheduled"]))
-    proposals = proposer.call(
+def deadlines(config: Config) -> devices.Deadlines:
+    """How long building and running may take."""
+    return devices.Deadlines(config.build_deadline_s, config.run_deadline_s, config.reference_deadline_s)
+
+
+def _propose(payload: Payload, config: Config, device: Device) -> list[Row]:
+    """The new proposals."""
+    found: list[Row] = device.on_slot(
         "littledragon.compiler.proposals:propose",
-        deadline_s=config.propose_deadline_s,
-        module=module,
-        target=target,
+        config.propose_deadline_s,
+        urgent=False,
+        module=payload["module"],
+        target=payload["target"],
         rules=payload["rules"],
         records=payload["records"],
         count=config.candidates_per_round,
@@ -269,10 +268,7 @@ def _propose(payload: Payload, config: Config) -> list[Trial]:
         round=payload["round"],
         population=config.population,
     )
-    for proposal in proposals:
-        row = _row(payload, proposal["source"], proposal["trace"]) | {"score": proposal["score"]}
-        trials.append(Trial(row, trace={"candidate_id": row["candidate_id"], "trace": proposal["trace"]}))
-    return trials
+    return found
 
 
 def _row(payload: Payload, source: str, trace: str | None) -> Row:
@@ -293,76 +289,56 @@ def _row(payload: Payload, source: str, trace: str | None) -> Row:
         "repeats_us": None,
         "error": None,
         "build_s": None,
+        "headers": None,
     }
 
 
-def _admit(trial: Trial, payload: Payload, config: Config) -> None:
-    """Gates parsed … encoded, for what has a trace."""
-    if trial.trace is None:
-        return
-    try:
-        admitted = admit(payload["module"], trial.trace["trace"], payload["target"], config.build_deadline_s)
-    except ChildError as error:
-        trial.fail("replayed", str(error))
-        trial.trace = None
-        return
-    if admitted["failed"]:
-        trial.fail(admitted["failed"], admitted["reason"])
-    trial.row["module_hash"] = admitted["module_hash"]
-    trial.scheduled = admitted["scheduled"]
-    if admitted["failed"] == "parsed":
-        trial.trace = None
-    else:
-        trial.trace = {
-            "candidate_id": trial.row["candidate_id"],
-            **{name: admitted[name] for name in ("trace", "tsel", "instructions", "postproc_instructions")},
-            "postproc_rules": admitted["rules"],
-        }
-
-
-def admit(module: str, trace: str, target: dict[str, Any], deadline_s: float) -> dict[str, Any]:
-    """What `compiler.traces:admit` says of a trace. Raises ChildError where it crashed or was late."""
-    answer: dict[str, Any] = children.worker("propose").call(
-        "littledragon.compiler.traces:admit", deadline_s=deadline_s, module=module, trace=trace, target=target
-    )
-    return answer
-
-
-def _build_and_check(trial: Trial, payload: Payload, config: Config, device: Device, folder: Path) -> None:
-    """Gates built, ran, correct."""
-    if not trial.alive:
-        return
-    assert trial.scheduled is not None
-    workload = devices.Workload(payload["module"], payload["specs"])
+def _measure(
+    trial: Trial,
+    known_us: "Future[float | None]",
+    workload: devices.Workload,
+    config: Config,
+    device: Device,
+    folder: Path,
+) -> None:
+    """Every gate of one candidate. The default schedule's latency tells which of the others are hopeless."""
     row = trial.row
+    own = Path(tempfile.mkdtemp(dir=folder))  # a file that some process has loaded is never written again
+    made = device.make(workload, own, trace=trial.proposed)
+    row |= {"build_s": made.build_s, "headers": made.headers}
+    if made.admitted is not None:
+        row["module_hash"] = made.admitted["module_hash"]
+        if trial.proposed is not None and made.admitted["failed"] != "parsed":
+            trial.trace = trace_row(row["candidate_id"], made.admitted)
+    if made.kernel is None:
+        assert made.failed is not None
+        return trial.fail(made.failed)
+    default_us = known_us.result() if row["source"] != "default" else None
+    hopeless_s = None if default_us is None else max(HOPELESS_S, HOPELESS * default_us * 1e-6)
     try:
-        trial.kernel, row["build_s"] = device.build(
-            trial.scheduled, row["module_hash"], folder, default=row["source"] == "default"
+        checked = device.check(
+            made.kernel, workload, [CASE], config.seed, repeat_ms=config.search_repeat_ms, hopeless_s=hopeless_s
         )
-        checked = device.check(trial.kernel, workload, [CASE], config.seed)
+        row["error"] = checked.error
+        checked.judge()
     except GateFailed as failed:
-        trial.fail(failed.gate, failed.reason)
-        return
-    row["error"], trial.run_s = checked.error, checked.run_s
-    if not checked.correct:
-        trial.fail("correct", f"error is {checked.error:.3g} times its bound")
+        return trial.fail(failed)
+    finally:
+        shutil.rmtree(own, ignore_errors=True)
+    repeats = checked.repeats_us
+    if repeats is None:
+        assert default_us is not None
+        repeats = [checked.run_s * 1e6]
+        reason = f"hopeless: one run took {repeats[0] / default_us:.3g} times L0"
+        trial.fail(GateFailed("timed", reason))
+    row |= {"repeats_us": repeats, "latency_us": statistics.median(repeats)}
+    return None
 
 
-def _time(trials: Sequence[Trial], payload: Payload, config: Config, device: Device) -> None:
-    """Gate timed. The default schedule comes first: it tells which of the others are hopeless."""
-    workload = devices.Workload(payload["module"], payload["specs"])
-    default_us = payload["default_us"]
-    for trial in trials:
-        assert trial.kernel is not None
-        if default_us is not None and trial.run_s > max(HOPELESS_S, HOPELESS * default_us * 1e-6):
-            trial.row |= {"repeats_us": [trial.run_s * 1e6], "latency_us": trial.run_s * 1e6}
-            trial.fail("timed", f"hopeless: one run took {trial.run_s * 1e6 / default_us:.3g} times L0")
-            continue
-        try:
-            repeats = device.time(trial.kernel, workload, config.repeat_ms, trial.run_s)
-        except GateFailed as failed:
-            trial.fail(failed.gate, failed.reason)
-            continue
-        trial.row |= {"repeats_us": repeats, "latency_us": statistics.median(repeats)}
-        if trial.row["source"] == "default":
-            default_us = trial.row["latency_us"]
+def trace_row(candidate_id: str, admitted: Row) -> Row:
+    """The row of `traces` of a candidate, from what admission said."""
+    return {
+        "candidate_id": candidate_id,
+        **{name: admitted[name] for name in ("trace", "tsel", "instructions", "postproc_instructions")},
+        "postproc_rules": admitted["rules"],
+    }

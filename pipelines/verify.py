@@ -6,16 +6,15 @@ left to choose from; it builds them again, checks every input case, and times al
 
 import json
 import math
-import os
 import statistics
+import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from littledragon.compiler import children, targets
-from littledragon.compiler.children import ChildError
+from littledragon.compiler import targets
 from littledragon.compiler.inputs import CASES
 from littledragon.pipelines import search
 from littledragon.pipelines.config import Config
@@ -28,7 +27,8 @@ from littledragon.validators.device import Device, GateFailed, Kernel
 from littledragon.validators.stability import launch_bound, margin, noise_band
 
 NAME = "verify"
-VERSION = 1
+VERSION = 2
+SHARED = True
 TABLES = ("verdicts", "anchors")
 
 PROCESSES: Final = 3
@@ -136,31 +136,25 @@ def work(payload: Payload, config: Config) -> Result:
     """Build and check all, time all in three fresh processes, judge."""
     if wrong := search.elsewhere(payload["environment"], config):
         return wrong
-    device = devices.open_device(
-        config.device,
-        payload["target"],
-        build_deadline_s=config.build_deadline_s,
-        run_deadline_s=config.run_deadline_s,
-    )
+    device = devices.open_device(config.device, payload["target"], search.deadlines(config))
+    workload = devices.Workload(payload["module"], payload["specs"])
     subjects = [Subject(_row(payload, chosen)) for chosen in payload["chosen"]]
     empty_us = None
     with scratch.temporary("verify") as folder:
 
         def prepare(subject: Subject, chosen: dict[str, Any]) -> None:
-            with device.shared():
-                _build_and_check(subject, chosen["trace"], payload, config, device, folder)
+            _build_and_check(subject, chosen["trace"], workload, config, device, folder)
 
-        with ThreadPoolExecutor(devices.BUILDERS) as pool:
+        with ThreadPoolExecutor(len(subjects)) as pool:
             list(pool.map(prepare, subjects, payload["chosen"]))
         if subjects[0].alive:
-            _time(subjects, payload, config, device, config.repeat_ms)
+            _time(subjects, workload, config, device, config.repeat_ms)
             # Something else may have run just then: the noisy ones once more, with repeats twice as long.
-            _time([one for one in subjects if _noisy(one, config)], payload, config, device, 2 * config.repeat_ms)
-            with device.exclusive():
-                try:
-                    empty_us = device.time_empty(folder, config.repeat_ms)
-                except GateFailed as failed:
-                    return Result(state="failed", reason=failed.gate, detail=f"empty kernel: {failed.reason}")
+            _time([one for one in subjects if _noisy(one, config)], workload, config, device, 2 * config.repeat_ms)
+            try:
+                empty_us = device.time_empty(config.repeat_ms)
+            except GateFailed as failed:
+                return Result(state="failed", reason=failed.gate, detail=f"empty kernel: {failed.reason}")
         for subject in subjects:
             _judge(subject, config)
     anchor = anchor_row([subject.row for subject in subjects], empty_us, config.margin_floor)
@@ -187,50 +181,37 @@ def _row(payload: Payload, chosen: dict[str, Any]) -> Row:
 
 
 def _build_and_check(
-    subject: Subject, trace: str | None, payload: Payload, config: Config, device: Device, folder: Path
+    subject: Subject, trace: str | None, workload: devices.Workload, config: Config, device: Device, folder: Path
 ) -> None:
     """Everything up to the gate correct, on all input cases."""
-    target = payload["target"]
-    workload = devices.Workload(payload["module"], payload["specs"])
+    made = device.make(workload, Path(tempfile.mkdtemp(dir=folder)), trace=trace)
+    if made.kernel is None:
+        assert made.failed is not None
+        return subject.fail(made.failed.gate, made.failed.reason)
+    subject.kernel = made.kernel
     try:
-        if trace is None:
-            made = children.worker("propose").call(
-                "littledragon.compiler.proposals:default",
-                deadline_s=config.propose_deadline_s,
-                module=payload["module"],
-                target=target,
-            )
-        else:
-            made = search.admit(payload["module"], trace, target, config.build_deadline_s)
-            if made["failed"]:
-                return subject.fail(made["failed"], made["reason"])
-    except ChildError as error:
-        return subject.fail("replayed", str(error))
-    try:
-        subject.kernel, _ = device.build(made["scheduled"], made["module_hash"], folder, default=trace is None)
-        checked = device.check(subject.kernel, workload, range(len(CASES)), config.seed)
+        checked = device.check(made.kernel, workload, range(len(CASES)), config.seed)
+        subject.run_s = checked.run_s
+        subject.row |= {"cases": checked.cases, "error": checked.error}
+        checked.judge()
     except GateFailed as failed:
-        return subject.fail(failed.gate, failed.reason)
-    subject.run_s = checked.run_s
-    subject.row |= {"cases": checked.cases, "error": checked.error}
-    if not checked.correct:
-        subject.fail("correct", f"error is {checked.error:.3g} times its bound")
+        subject.fail(failed.gate, failed.reason)
     return None
 
 
-def _time(subjects: Sequence[Subject], payload: Payload, config: Config, device: Device, repeat_ms: float) -> None:
+def _time(
+    subjects: Sequence[Subject], workload: devices.Workload, config: Config, device: Device, repeat_ms: float
+) -> None:
     """Three fresh processes, each timing every subject that is still alive; what was measured before is replaced."""
     timed = [subject for subject in subjects if subject.alive]
     if not timed:
         return
     for subject in timed:
         subject.repeats = []
-    workload = devices.Workload(payload["module"], payload["specs"])
-    load_before = os.getloadavg()[0]
+    before = device.observe()
     for process in range(PROCESSES):
         kernels = [(subject.kernel, subject.run_s) for subject in timed if subject.kernel is not None]
-        with device.exclusive():
-            answers = device.time_fresh(kernels, workload, repeat_ms, process)
+        answers = device.time_fresh(kernels, workload, repeat_ms, process, config.seed)
         for subject, answer in zip(timed, answers, strict=True):
             if isinstance(answer, GateFailed):
                 if subject.alive:
@@ -238,11 +219,11 @@ def _time(subjects: Sequence[Subject], payload: Payload, config: Config, device:
             else:
                 subject.repeats.append(answer)
         timed = [subject for subject in timed if subject.alive]
-    observed = {"load": [load_before, os.getloadavg()[0]], "repeat_ms": repeat_ms}
+    observed = {"before": before, "after": device.observe(), "repeat_ms": repeat_ms}
     for subject in subjects:
         if subject.repeats:
-            before = json.loads(subject.row["observed"]) if subject.row["observed"] else []
-            subject.row["observed"] = json.dumps([*before, observed])
+            earlier = json.loads(subject.row["observed"]) if subject.row["observed"] else []
+            subject.row["observed"] = json.dumps([*earlier, observed])
 
 
 def _noisy(subject: Subject, config: Config) -> bool:

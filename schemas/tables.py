@@ -179,6 +179,23 @@ WORKLOADS: Final = Table(
     sql=_joined(),
 )
 
+IMPORTS: Final = Table(
+    "imports",
+    "import",
+    ("candidate_id", "database"),
+    "Records of MetaSchedule databases that `dragon import` took, each with the first gate that it failed.",
+    (
+        Column("candidate_id", STRING, "The candidate that the trace is for the search."),
+        Column("workload_id", STRING, "The workload, found by what its program is."),
+        Column("target", STRING, "llvm or cuda."),
+        Column("database", STRING, "Hash of the database's two files."),
+        Column("line", INT, "The record's line in `database_tuning_record.json`, from 1."),
+        Column("trace", STRING, "The canonical trace."),
+        Column("status", STRING, "The first gate that it failed on M0, or ok: then the search measures it."),
+        Column("reason", STRING, "What the gate said.", null=True),
+    ),
+)
+
 ENVIRONMENTS: Final = Table(
     "environments",
     "search",
@@ -217,6 +234,7 @@ CANDIDATES: Final = Table(
         Column("repeats_us", FLOATS, "The five repeats.", null=True),
         Column("error", FLOAT, "Largest error over its bound; correct when at most 1.", null=True),
         Column("build_s", FLOAT, "Seconds that compiling took.", null=True, observed=True),
+        Column("headers", STRING, "CUDA: headers that it was compiled with, slim or full.", null=True, observed=True),
     ),
 )
 
@@ -385,6 +403,7 @@ TABLES: Final = (
     EXTRACTIONS,
     PLACEMENTS,
     WORKLOADS,
+    IMPORTS,
     ENVIRONMENTS,
     CANDIDATES,
     TRACES,

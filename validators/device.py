@@ -1,8 +1,8 @@
 """The device on which kernels are built, checked and timed: a real one, or a simulated one.
 
-Whatever a kernel does is a verdict about that kernel: `GateFailed` names the gate and the reason. Building and
-checking share the host's lock of the device, timing has it alone, so a kernel is never timed while anything else
-of ours runs. Callers hold the locks (`shared`, `exclusive`), for as short a piece of work as makes sense.
+Whatever a kernel does is a verdict about that kernel: `GateFailed` names the gate and the reason. What runs on CPU
+slots (`working`) goes on while the device measures, unless the CPU is the device; the device runs one kernel at a time,
+under a lock of the host, and nothing of ours beside it.
 """
 
 import contextlib
@@ -12,13 +12,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
-from littledragon.compiler import targets
+from littledragon.compiler import making, slots, targets
+from littledragon.compiler.children import ChildError
 from littledragon.schemas.gates import Gate
-
-BUILDERS: Final = 2
-"""Candidates that one process builds at once; more callers of `build` wait."""
 
 
 class GateFailed(Exception):
@@ -28,6 +26,16 @@ class GateFailed(Exception):
         super().__init__(f"{gate}: {reason}")
         self.gate: Gate = gate
         self.reason = reason
+
+
+@dataclass(frozen=True)
+class Deadlines:
+    """How long each may take, in seconds, before it counts as failed: admission and lowering to the compiler's end,
+    one run of a kernel, one case of a reference."""
+
+    build_s: float = 30.0
+    run_s: float = 20.0
+    reference_s: float = 300.0
 
 
 @dataclass(frozen=True)
@@ -53,16 +61,43 @@ class Kernel:
 
 
 @dataclass(frozen=True)
+class Made:
+    """What became of a trace or a text on a CPU slot.
+
+    admitted: see `compiler.traces:admit`, without `scheduled`; None where admission came to no end. kernel: where it
+    was built; failed says why not, or which gate before that it failed. build_s, headers: of the build.
+    """
+
+    admitted: dict[str, Any] | None
+    kernel: Kernel | None = None
+    failed: GateFailed | None = None
+    build_s: float | None = None
+    headers: str | None = None
+
+
+@dataclass(frozen=True)
 class Checked:
-    """error: largest error over its bound, over all cases; correct when at most 1. run_s: the slowest run."""
+    """error: largest error over its bound, over all cases; correct when at most 1. run_s: the slowest run.
+
+    overwritten: inputs that the kernel changed. repeats_us: five repeats, where it was timed in the same call.
+    """
 
     error: float
     cases: int
     run_s: float
+    overwritten: tuple[str, ...] = ()
+    repeats_us: list[float] | None = None
 
     @property
     def correct(self) -> bool:
-        return self.error <= 1
+        return self.error <= 1 and not self.overwritten
+
+    def judge(self) -> None:
+        """Raises GateFailed (correct) where the kernel is wrong."""
+        if self.overwritten:
+            raise GateFailed("correct", f"it overwrites its input {self.overwritten[0]}")
+        if not self.correct:
+            raise GateFailed("correct", f"error is {self.error:.3g} times its bound")
 
 
 class Device(ABC):
@@ -70,40 +105,94 @@ class Device(ABC):
 
     simulated: bool
 
-    @abstractmethod
-    def shared(self) -> contextlib.AbstractContextManager[None]:
-        """Held while proposing, building and checking."""
+    def __init__(self, target: dict[str, Any], deadlines: Deadlines) -> None:
+        self.target = target
+        self.deadlines = deadlines
 
     @abstractmethod
-    def exclusive(self) -> contextlib.AbstractContextManager[None]:
-        """Held while timing."""
+    def working(self) -> contextlib.AbstractContextManager[None]:
+        """Held while a CPU slot works."""
+
+    def on_slot(self, function: str, deadline_s: float, *, urgent: bool = True, **arguments: Any) -> Any:
+        """Call a function on a CPU slot: what is urgent goes before what the device will only want later.
+
+        Raises:
+            ChildError: as `Child.call`.
+        """
+        return slots.of(self.target["kind"]).call(
+            function, deadline_s=deadline_s, urgent=urgent, within=self.working, **arguments
+        )
+
+    def make(
+        self, workload: Workload, folder: Path, *, trace: str | None = None, text: str | None = None, build: bool = True
+    ) -> Made:
+        """Admit a trace or a text (with neither, the default schedule) and build it into `folder`, new and empty."""
+        default = trace is None and text is None
+        given: dict[str, Any] = {
+            "module": workload.module,
+            "target": self.target,
+            "folder": str(folder),
+            "trace": trace,
+            "text": text,
+        }
+        try:
+            built = self.on_slot("littledragon.compiler.making:make", self.deadlines.build_s, build=build, **given)
+            late = None
+        except ChildError as error:
+            built, late = {}, error
+        admitted = making.admitted(folder)
+        if admitted is None:
+            return Made(None, failed=GateFailed("replayed", str(late)))
+        if admitted["failed"]:
+            return Made(admitted, failed=GateFailed(admitted["failed"], admitted["reason"]))
+        if late is not None:
+            return Made(admitted, failed=GateFailed("built", str(late)))
+        kernel = Kernel(built.get("path", ""), admitted["module_hash"], default)
+        return Made(admitted, kernel, None, built.get("build_s", 0.0), built.get("headers"))
 
     @abstractmethod
-    def build(self, scheduled: str, module_hash: str, folder: Path, *, default: bool = False) -> tuple[Kernel, float]:
-        """Compile a scheduled module into `folder`: the kernel, and the seconds. Raises GateFailed (built)."""
+    def get_ready(self, workload: Workload, cases: Sequence[int], seed: int) -> None:
+        """Make what checking will need, ahead of it. What goes wrong will be said when it is needed."""
 
     @abstractmethod
-    def check(self, kernel: Kernel, workload: Workload, cases: Sequence[int], seed: int) -> Checked:
-        """Run the kernel on these input cases and compare. Raises GateFailed (ran; correct without a reference)."""
+    def check(
+        self,
+        kernel: Kernel,
+        workload: Workload,
+        cases: Sequence[int],
+        seed: int,
+        *,
+        repeat_ms: float | None = None,
+        hopeless_s: float | None = None,
+    ) -> Checked:
+        """Run the kernel on these input cases and compare; with `repeat_ms`, time it on the first as well.
 
-    @abstractmethod
-    def time(self, kernel: Kernel, workload: Workload, repeat_ms: float, run_s: float) -> list[float]:
-        """Five repeats, in microseconds; `run_s` is what one run took. Raises GateFailed (timed)."""
+        Args:
+            hopeless_s: a kernel that ran longer is not timed.
+
+        Raises:
+            GateFailed: ran; timed; correct, where there is no reference.
+        """
 
     @abstractmethod
     def time_fresh(
-        self, timed: Sequence[tuple[Kernel, float]], workload: Workload, repeat_ms: float, process: int
+        self, timed: Sequence[tuple[Kernel, float]], workload: Workload, repeat_ms: float, process: int, seed: int
     ) -> list[list[float] | GateFailed]:
-        """Five repeats of each (kernel, run_s) in one fresh process, the `process`-th; in one each if that fails."""
+        """Five repeats of each (kernel, seconds of one run) in the `process`-th fresh process; in one each if it fails.
+
+        Two calls of one workload with different `process` are never the same process.
+        """
 
     @abstractmethod
-    def time_empty(self, folder: Path, repeat_ms: float) -> float:
+    def time_empty(self, repeat_ms: float) -> float:
         """Median latency of an empty kernel, in microseconds. Raises GateFailed."""
 
+    def observe(self) -> dict[str, Any]:
+        """What the device and the host are doing just now: load, clocks, temperature, co-tenants."""
+        return {}
 
-def open_device(
-    kind: str, target: dict[str, Any], *, build_deadline_s: float = 30.0, run_deadline_s: float = 20.0
-) -> Device:
+
+def open_device(kind: str, target: dict[str, Any], deadlines: Deadlines | None = None) -> Device:
     """The device of this kind (real or simulated) for a TVM target.
 
     Raises:
@@ -113,9 +202,9 @@ def open_device(
     from littledragon.validators.simulated import SimulatedDevice
 
     if kind == "simulated":
-        return SimulatedDevice()
+        return SimulatedDevice(target, deadlines or Deadlines())
     targets.require_device(target["kind"])
-    return RealDevice(target, build_deadline_s, run_deadline_s)
+    return RealDevice(target, deadlines or Deadlines())
 
 
 def threads(target: dict[str, Any]) -> int:

@@ -1,229 +1,260 @@
-"""The real device: kernels are built, run and timed in children of this process."""
+"""The real device: kernels run and are timed in children of this process, one at a time.
+
+The lasting child that measures serves one candidate after another. What a kernel did to it must not count against the
+next one: a kernel that fails or computes something wrong is tried once more in a child of its own, and on a GPU, where
+one fault ends every later call of a process, the child is replaced after any error.
+"""
 
 import contextlib
-import itertools
-import queue
-import threading
-from collections import OrderedDict
-from collections.abc import Sequence
-from pathlib import Path
+import functools
+import os
+import statistics
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
 
 from littledragon.compiler import build, children, kernels, targets
-from littledragon.compiler.children import ChildError
-from littledragon.validators import scratch
-from littledragon.validators.device import BUILDERS, Checked, Device, GateFailed, Kernel, Workload, threads
+from littledragon.compiler.children import Child, ChildError
+from littledragon.validators import observed, scratch
+from littledragon.validators.device import Checked, Deadlines, Device, GateFailed, Kernel, Workload, threads
 from littledragon.validators.locks import HostLock
-from littledragon.validators.numerics import Rounding, compare
+from littledragon.validators.numerics import compare
+from littledragon.validators.references import Reference, references
 
-KEPT_REFERENCES: Final = 32
-"""Workloads whose reference outputs a process keeps on disk."""
+MODULES: Final = ("tvm", "littledragon.compiler.kernels", "littledragon.compiler.inputs")
+"""What a child that measures has imported: no tensor intrinsics."""
+WORKLOADS_A_PROCESS: Final = {"llvm": 1, "cuda": 8}
+"""How many workloads one fresh process times before the next takes its place. On a GPU a process costs a context,
+a second; its kernels run in a context of their own all the same, which no kernel of the same workload was in before."""
 
 
 class RealDevice(Device):
-    """Kernels run in children of this process; those that may have spoilt their process get a fresh one."""
+    """See the module's docstring."""
 
     simulated = False
 
-    def __init__(self, target: dict[str, Any], build_deadline_s: float, run_deadline_s: float) -> None:
-        self.target = target
-        self.build_deadline_s = build_deadline_s
-        self.run_deadline_s = run_deadline_s
+    def __init__(self, target: dict[str, Any], deadlines: Deadlines) -> None:
+        super().__init__(target, deadlines)
         self.threads = threads(target)
-        self._lock = HostLock("cpu" if target["kind"] == "llvm" else "cuda-0")
+        self.cuda = target["kind"] == "cuda"
+        self._lock = HostLock(_device_name() if self.cuda else "cpu")
 
-    def shared(self) -> contextlib.AbstractContextManager[None]:
-        return self._lock.shared()
+    def working(self) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext() if self.cuda else self._lock.shared()
 
-    def exclusive(self) -> contextlib.AbstractContextManager[None]:
-        return self._lock.exclusive()
+    def get_ready(self, workload: Workload, cases: Sequence[int], seed: int) -> None:
+        with contextlib.suppress(ChildError), self._reference(workload, cases, seed):
+            pass
 
-    def build(self, scheduled: str, module_hash: str, folder: Path, *, default: bool = False) -> tuple[Kernel, float]:
-        path = _new_path(folder, build.suffix(self.target))
-        builder = _idle_builders.get()
-        try:
-            answer = children.worker(builder).call(
-                "littledragon.compiler.build:build",
-                deadline_s=self.build_deadline_s,
-                scheduled=scheduled,
-                target=self.target,
-                path=path,
-            )
-        except ChildError as error:
-            raise GateFailed("built", str(error)) from None
-        finally:
-            _idle_builders.put(builder)
-        return Kernel(path, module_hash, default), float(answer["build_s"])
-
-    def check(self, kernel: Kernel, workload: Workload, cases: Sequence[int], seed: int) -> Checked:
-        expected, rounding = self._reference(workload, cases, seed)
-        lasting = children.worker("kernel")
-        try:
-            checked = self._check(lasting, kernel, workload, cases, seed, expected, rounding)
-            if checked.correct:
-                return checked
-        except GateFailed as failed:
-            if failed.reason.startswith("deadline"):
-                raise
-        # What this kernel may have left behind must not count against the next one, nor the last one's against this.
-        lasting.close()
-        fresh = children.Child()
-        try:
-            return self._check(fresh, kernel, workload, cases, seed, expected, rounding)
-        finally:
-            fresh.close()
-
-    def _check(
+    def check(
         self,
-        child: children.Child,
         kernel: Kernel,
         workload: Workload,
         cases: Sequence[int],
         seed: int,
-        expected: dict[int, list[str]],
-        rounding: Rounding,
+        *,
+        repeat_ms: float | None = None,
+        hopeless_s: float | None = None,
     ) -> Checked:
-        worst, slowest = 0.0, 0.0
-        dtypes = [workload.specs[position]["dtype"] for position in kernels.outputs(workload.specs)]
-        for case in cases:
-            with scratch.temporary("check") as folder:
-                try:
-                    ran = child.call(
-                        "littledragon.compiler.kernels:run",
-                        deadline_s=self.run_deadline_s,
-                        library=kernel.path,
-                        specs=workload.specs,
-                        case=case,
-                        seed=seed,
-                        threads=self.threads,
-                        out=f"{folder}/out",
-                    )
-                except ChildError as error:
-                    raise GateFailed("ran", str(error)) from None
-                slowest = max(slowest, ran["run_s"])
-                for path, truth, dtype in zip(ran["outputs"], expected[case], dtypes, strict=True):
-                    actual = np.load(path, allow_pickle=False)
-                    worst = max(worst, compare(actual, np.load(truth, allow_pickle=False), dtype, rounding))
-        return Checked(worst, len(cases), slowest)
-
-    def _reference(self, workload: Workload, cases: Sequence[int], seed: int) -> tuple[dict[int, list[str]], Rounding]:
-        """Paths of the expected outputs of each case, made once a process."""
+        guard = len(cases) > 1
         try:
-            return _references.get(self.target, workload, cases, seed, self.run_deadline_s + self.build_deadline_s)
+            held = contextlib.ExitStack()
+            reference = held.enter_context(self._reference(workload, cases, seed))
         except ChildError as error:
             raise GateFailed("correct", f"no reference: {error}") from None
+        with held:
 
-    def time(self, kernel: Kernel, workload: Workload, repeat_ms: float, run_s: float) -> list[float]:
+            def measured(child: Child) -> Checked:
+                return self._check(child, kernel, workload, cases, reference, repeat_ms, hopeless_s, guard)
+
+            lasting = _measuring()
+            try:
+                checked = measured(lasting)
+                if checked.correct:
+                    return checked
+            except GateFailed as failed:
+                if failed.reason.startswith("deadline"):
+                    raise
+            # What this kernel may have left behind must not count against the next one, nor the last one's against it.
+            lasting.close()
+            alone = Child(MODULES)
+            try:
+                return measured(alone)
+            finally:
+                alone.close()
+
+    def _check(
+        self,
+        child: Child,
+        kernel: Kernel,
+        workload: Workload,
+        cases: Sequence[int],
+        reference: Reference,
+        repeat_ms: float | None,
+        hopeless_s: float | None,
+        guard: bool,
+    ) -> Checked:
+        found = Checked(0.0, len(cases), 0.0)
+        dtypes = [workload.specs[position]["dtype"] for position in kernels.outputs(workload.specs)]
+        for number, case in enumerate(cases):
+            timed, arguments = repeat_ms is not None and number == 0, reference.arguments[case]
+            with scratch.temporary("check") as folder:
+                try:
+                    with self._lock.exclusive():
+                        ran = self._ask(
+                            child,
+                            "measure",
+                            self.deadlines.run_s,
+                            library=kernel.path,
+                            specs=workload.specs,
+                            arrays=arguments,
+                            out=f"{folder}/out",
+                            repeat_ms=repeat_ms if timed else 1.0,
+                            hopeless_s=hopeless_s if timed else 0.0,
+                            guard=guard,
+                        )
+                except ChildError as error:
+                    raise GateFailed("ran", str(error)) from None
+                worst = found.error
+                for path, truth, dtype in zip(ran["outputs"], reference.outputs[case], dtypes, strict=True):
+                    actual, expected = (np.load(one, mmap_mode="r", allow_pickle=False) for one in (path, truth))
+                    worst = max(worst, compare(actual, expected, dtype, reference.rounding))
+            found = replace(
+                found,
+                error=worst,
+                run_s=max(found.run_s, ran["run_s"]),
+                overwritten=found.overwritten or tuple(ran["overwritten"]),
+            )
+            if timed and repeat_ms is not None and (hopeless_s is None or ran["run_s"] <= hopeless_s):
+                found = replace(found, repeats_us=ran["repeats_us"])
+                if found.repeats_us is None and found.error <= 1:  # a slow one: now it is known how long that may take
+                    found = replace(
+                        found, repeats_us=self._time_slow(child, kernel, workload, arguments, repeat_ms, found)
+                    )
+        return found
+
+    def _time_slow(
+        self,
+        child: Child,
+        kernel: Kernel,
+        workload: Workload,
+        arguments: list[str | None],
+        repeat_ms: float,
+        found: Checked,
+    ) -> list[float]:
         try:
-            return self._timed(children.worker("kernel"), [(kernel, run_s)], workload, repeat_ms)[0]
+            with self._lock.exclusive():
+                return self._timed(child, [(kernel, found.run_s)], workload, arguments, repeat_ms)[0]
         except ChildError as error:
             raise GateFailed("timed", str(error)) from None
 
-    def time_fresh(
-        self, timed: Sequence[tuple[Kernel, float]], workload: Workload, repeat_ms: float, process: int
-    ) -> list[list[float] | GateFailed]:
-        try:
-            return list(self._fresh(timed, workload, repeat_ms))
-        except ChildError:
-            pass
-        found: list[list[float] | GateFailed] = []
-        for one in timed:
-            try:
-                found.extend(self._fresh([one], workload, repeat_ms))
-            except ChildError as error:
-                found.append(GateFailed("timed", str(error)))
-        return found
+    @contextlib.contextmanager
+    def _reference(self, workload: Workload, cases: Sequence[int], seed: int) -> Iterator[Reference]:
+        target = targets.target("llvm") if self.cuda else self.target
+        call = functools.partial(self.on_slot, deadline_s=self.deadlines.reference_s)
+        with references().of(workload, cases, seed, target, call) as reference:
+            yield reference
 
-    def _fresh(self, timed: Sequence[tuple[Kernel, float]], workload: Workload, repeat_ms: float) -> list[list[float]]:
-        child = children.Child()
-        try:
-            return self._timed(child, timed, workload, repeat_ms)
-        finally:
-            child.close()
+    def time_fresh(
+        self, timed: Sequence[tuple[Kernel, float]], workload: Workload, repeat_ms: float, process: int, seed: int
+    ) -> list[list[float] | GateFailed]:
+        with self._reference(workload, [0], seed) as reference:
+            arrays = reference.arguments[0]
+            with self._lock.exclusive():
+                child = _fresh(self.target["kind"], process)
+                try:
+                    return list(self._timed(child, timed, workload, arrays, repeat_ms))
+                except ChildError:
+                    child.close()
+                found: list[list[float] | GateFailed] = []
+                for one in timed:
+                    alone = Child()
+                    try:
+                        found.extend(self._timed(alone, [one], workload, arrays, repeat_ms))
+                    except ChildError as error:
+                        found.append(GateFailed("timed", str(error)))
+                    finally:
+                        alone.close()
+                return found
 
     def _timed(
-        self, child: children.Child, timed: Sequence[tuple[Kernel, float]], workload: Workload, repeat_ms: float
+        self,
+        child: Child,
+        timed: Sequence[tuple[Kernel, float]],
+        workload: Workload,
+        arrays: list[str | None],
+        repeat_ms: float,
     ) -> list[list[float]]:
         # Five repeats, warm-up and the evaluator's own calls: about 14 repeats, or 10 calls of a slow kernel.
-        deadline_s = self.run_deadline_s + sum(10 * run_s + 14e-3 * repeat_ms for _, run_s in timed)
-        answer: list[list[float]] = child.call(
-            "littledragon.compiler.kernels:time_all",
-            deadline_s=deadline_s,
-            kernels=[[kernel.path, workload.specs] for kernel, _ in timed],
+        deadline_s = self.deadlines.run_s + sum(10 * run_s + 14e-3 * repeat_ms for _, run_s in timed)
+        answer: list[list[float]] = self._ask(
+            child,
+            "time_all",
+            deadline_s,
+            kernels=[kernel.path for kernel, _ in timed],
+            specs=workload.specs,
+            arrays=arrays,
             repeat_ms=repeat_ms,
-            threads=self.threads,
         )
         return answer
 
-    def time_empty(self, folder: Path, repeat_ms: float) -> float:
-        path = _new_path(folder, build.suffix(self.target))
+    def _ask(self, child: Child, function: str, deadline_s: float, **arguments: Any) -> Any:
+        """Call a function of `compiler/kernels.py`. Raises ChildError, and ends a child that may be poisoned."""
         try:
-            children.worker(_BUILDERS[0]).call(
-                "littledragon.compiler.build:build_empty",
-                deadline_s=self.build_deadline_s,
-                target=self.target,
-                path=path,
+            return child.call(
+                f"littledragon.compiler.kernels:{function}", deadline_s=deadline_s, threads=self.threads, **arguments
             )
-        except ChildError as error:
-            raise GateFailed("built", str(error)) from None
+        except ChildError:
+            if self.cuda:
+                child.close()
+            raise
+
+    def time_empty(self, repeat_ms: float) -> float:
         specs = [{"name": "out", "shape": [1], "dtype": "float32", "role": "output", "low": None, "high": None}]
-        return float(np.median(self.time(Kernel(path, ""), Workload("", specs), repeat_ms, 0.0)))
+        with scratch.temporary("empty") as folder:
+            path = str(folder / f"kernel{build.suffix(self.target)}")
+            try:
+                name = "littledragon.compiler.build:build_empty"
+                self.on_slot(name, self.deadlines.build_s, target=self.target, path=path)
+            except ChildError as error:
+                raise GateFailed("built", str(error)) from None
+            try:
+                with self._lock.exclusive():
+                    kernel = Kernel(path, "")
+                    repeats = self._timed(_measuring(), [(kernel, 0.0)], Workload("", specs), [None], repeat_ms)[0]
+            except ChildError as error:
+                raise GateFailed("timed", str(error)) from None
+        return statistics.median(repeats)
+
+    def observe(self) -> dict[str, Any]:
+        return observed.observe(self.target)
 
 
-class _References:
-    """Reference outputs of the latest workloads of this process, in a folder that goes with it."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._folder: Path | None = None
-        self._made: OrderedDict[str, tuple[Rounding, dict[int, list[str]]]] = OrderedDict()
-
-    def get(
-        self, target: dict[str, Any], workload: Workload, cases: Sequence[int], seed: int, deadline_s: float
-    ) -> tuple[dict[int, list[str]], Rounding]:
-        with self._lock:
-            return self._get(target, workload, cases, seed, deadline_s)
-
-    def _get(
-        self, target: dict[str, Any], workload: Workload, cases: Sequence[int], seed: int, deadline_s: float
-    ) -> tuple[dict[int, list[str]], Rounding]:
-        if self._folder is None:
-            self._folder = scratch.folder("dragon-references")
-        key = f"{workload.key}-{seed}"
-        rounding, made = self._made.get(key, (Rounding(), {}))
-        missing = [case for case in cases if case not in made]
-        if missing:
-            answer = children.worker(_BUILDERS[0]).call(
-                "littledragon.compiler.reference:reference",
-                deadline_s=deadline_s * len(missing),
-                module=workload.module,
-                target=target if target["kind"] == "llvm" else targets.target("llvm"),
-                specs=workload.specs,
-                cases=missing,
-                seed=seed,
-                out=f"{self._folder}/{key}",
-            )
-            rounding = Rounding.of(answer["rounding"])
-            made = made | {int(case): paths for case, paths in answer["outputs"].items()}
-        self._made[key] = (rounding, made)
-        self._made.move_to_end(key)
-        while len(self._made) > KEPT_REFERENCES:
-            _, (_, old) = self._made.popitem(last=False)
-            for path in itertools.chain.from_iterable(old.values()):
-                Path(path).unlink(missing_ok=True)
-        return made, rounding
+def _device_name() -> str:
+    """The GPU that TVM calls cuda:0, as others on this host may name it."""
+    return f"cuda-{os.environ.get('CUDA_VISIBLE_DEVICES', '0').split(',')[0]}"
 
 
-_BUILDERS: Final = tuple(f"build-{number}" for number in range(BUILDERS))
-_idle_builders: queue.SimpleQueue[str] = queue.SimpleQueue()
-for _name in _BUILDERS:
-    _idle_builders.put(_name)
-_references = _References()
-_paths = itertools.count()
+def _measuring() -> Child:
+    """This process's lasting child that measures."""
+    return children.worker("measure", MODULES)
 
 
-def _new_path(folder: Path, suffix: str) -> str:
-    """A path that this process never gave before: a loaded file must not be written again."""
-    return str(folder / f"kernel-{next(_paths)}{suffix}")
+def _fresh(kind: str, process: int) -> Child:
+    """The `process`-th of the processes that time, which has served fewer than `WORKLOADS_A_PROCESS` workloads.
+
+    For CPUs it is executed anew, so that its memory lies elsewhere. Whoever calls holds the device.
+    """
+    child, served = _processes.get((kind, process), (None, 0))
+    if child is None or child.pid is None or served >= WORKLOADS_A_PROCESS[kind]:
+        if child is not None:
+            child.close()
+        child, served = Child(MODULES if kind == "cuda" else ()), 0
+    _processes[kind, process] = child, served + 1
+    return child
+
+
+_processes: dict[tuple[str, int], tuple[Child, int]] = {}
+os.register_at_fork(after_in_child=_processes.clear)

@@ -5,7 +5,7 @@ import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 
-from littledragon.validators.device import Checked, Device, GateFailed, Kernel, Workload
+from littledragon.validators.device import Checked, Device, GateFailed, Kernel, Made, Workload
 
 
 class SimulatedDevice(Device):
@@ -17,29 +17,38 @@ class SimulatedDevice(Device):
 
     simulated = True
 
-    def shared(self) -> contextlib.AbstractContextManager[None]:
+    def working(self) -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext()
 
-    def exclusive(self) -> contextlib.AbstractContextManager[None]:
-        return contextlib.nullcontext()
+    def make(
+        self, workload: Workload, folder: Path, *, trace: str | None = None, text: str | None = None, build: bool = True
+    ) -> Made:
+        return super().make(workload, folder, trace=trace, text=text, build=False)
 
-    def build(self, scheduled: str, module_hash: str, folder: Path, *, default: bool = False) -> tuple[Kernel, float]:
-        return Kernel("", module_hash, default), 0.0
+    def get_ready(self, workload: Workload, cases: Sequence[int], seed: int) -> None:
+        pass
 
-    def check(self, kernel: Kernel, workload: Workload, cases: Sequence[int], seed: int) -> Checked:
+    def check(
+        self,
+        kernel: Kernel,
+        workload: Workload,
+        cases: Sequence[int],
+        seed: int,
+        *,
+        repeat_ms: float | None = None,
+        hopeless_s: float | None = None,
+    ) -> Checked:
         draw = _draw(kernel, "numerics")
         wrong = draw < 0.015 and not kernel.default
-        return Checked(2 + 100 * draw if wrong else draw / 2, len(cases), 0.0)
-
-    def time(self, kernel: Kernel, workload: Workload, repeat_ms: float, run_s: float) -> list[float]:
-        return self._repeats(kernel, 0)
+        repeats = None if repeat_ms is None else self._repeats(kernel, 0)
+        return Checked(2 + 100 * draw if wrong else draw / 2, len(cases), 0.0, repeats_us=repeats)
 
     def time_fresh(
-        self, timed: Sequence[tuple[Kernel, float]], workload: Workload, repeat_ms: float, process: int
+        self, timed: Sequence[tuple[Kernel, float]], workload: Workload, repeat_ms: float, process: int, seed: int
     ) -> list[list[float] | GateFailed]:
         return [self._repeats(kernel, process) for kernel, _ in timed]
 
-    def time_empty(self, folder: Path, repeat_ms: float) -> float:
+    def time_empty(self, repeat_ms: float) -> float:
         return 1.0
 
     def _repeats(self, kernel: Kernel, process: int) -> list[float]:

@@ -3,14 +3,17 @@
 import os
 import subprocess
 import sys
+import threading
 import time
+from pathlib import Path
 
 import pytest
 from distributed import LocalCluster
 
+from littledragon.compiler import children
 from littledragon.pipelines.config import Config
 from littledragon.pipelines.errors import UserError
-from littledragon.pipelines.executor import Dask, Serial, executor, work_here
+from littledragon.pipelines.executor import Local, Serial, Threads, executor, work_here
 from littledragon.pipelines.stage import Result
 
 ME = __name__
@@ -25,7 +28,16 @@ def work(payload, config):
         raise ValueError("line one\nline two")
     if payload == {"raise": "kind"}:
         raise KindlyError
-    return Result({"t": [{"seed": config.seed, "families": config.families, **payload}]})
+    if payload == {"n": 7}:
+        raise ValueError("seven")
+    time.sleep(0.01)
+    return Result(
+        {
+            "t": [
+                {"thread": threading.current_thread().name, "seed": config.seed, "families": config.families, **payload}
+            ]
+        }
+    )
 
 
 @pytest.fixture(autouse=True)
@@ -76,7 +88,7 @@ def test_dask_takes_a_window_and_not_more():
             yield str(number), {"n": number}
 
     with executor("local", workers=1) as place:
-        assert isinstance(place, Dask)
+        assert isinstance(place, Local)
         answers = place.run("math", Config(), items())  # no stage: each item fails, which is an answer too
         next(answers)
         time.sleep(0.3)
@@ -85,6 +97,49 @@ def test_dask_takes_a_window_and_not_more():
         assert len(rest) == 49
         assert {a.result.state for a in rest} == {"failed"}
         assert "has no attribute 'work'" in rest[0].result.detail
+
+
+def test_threads_take_a_window_and_one_failure_is_one_answer():
+    taken = []
+
+    def items():
+        for number in range(30):
+            taken.append(number)
+            yield str(number), {"n": number}
+
+    answers = Threads(4).run(ME, Config(), items())
+    first = next(answers)
+    assert len(taken) <= 8
+    every = [first, *answers]
+    assert sorted(int(a.id) for a in every) == list(range(30))
+    assert [a.id for a in every if a.result.state == "failed"] == ["7"]
+    used = {a.result.rows["t"][0]["thread"] for a in every if a.result.state == "ok"}
+    assert 1 < len(used) <= 4
+
+
+def test_a_driver_that_stops_does_not_wait_for_its_children(monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1] / "compiler" / "probe"))
+    begun = threading.Event()
+
+    child = children.Child()
+    child.start()
+
+    def hang():
+        begun.set()
+        with pytest.raises(children.ChildError):
+            child.call("littledragon.probe.calls:sleep", deadline_s=60, seconds=60)
+        ended.set()
+
+    def items():
+        threading.Thread(target=hang).start()
+        begun.wait(20)
+        raise KeyboardInterrupt
+        yield
+
+    ended = threading.Event()
+    with pytest.raises(KeyboardInterrupt):
+        list(Threads(1).run(ME, Config(), items()))
+    assert ended.wait(20)
 
 
 def test_a_scheduler_elsewhere():

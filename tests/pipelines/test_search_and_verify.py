@@ -7,6 +7,7 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -23,6 +24,7 @@ from littledragon.pipelines.store import Store
 from littledragon.schemas import tsel
 from littledragon.schemas.ids import content_id
 from littledragon.schemas.tables import BY_NAME
+from littledragon.validators.device import Workload, open_device
 
 SMALL = Config(device="simulated", candidates_per_round=6, population=24, repeat_ms=1.0)
 OBSERVED = {"attempt": 1, "started_at": "2026-01-01T00:00:00Z", "wall_s": 0.0, "host": "here"}
@@ -280,7 +282,9 @@ def test_real_kernels_from_search_to_anchor(store: Store, workloads: list[dict[s
     assert {entry["repeat_ms"] for row in store.rows("verdicts") for entry in json.loads(row["observed"])} == {1.0}
 
 
-def test_a_candidate_that_never_crosses_the_boundary_is_a_row(store: Store, workloads: list[dict[str, Any]]) -> None:
+def test_a_candidate_that_never_crosses_the_boundary_is_a_row(
+    store: Store, workloads: list[dict[str, Any]], tmp_path: Path
+) -> None:
     """It is refused at its gate like any other, keeps its trace, is counted, and nothing is learned from it."""
     golden = Path(__file__).parents[1] / "golden" / "release"
     trace = tsel.decode((golden / "payload_slow.txt").read_bytes()).trace
@@ -293,9 +297,11 @@ def test_a_candidate_that_never_crosses_the_boundary_is_a_row(store: Store, work
         "round": 0,
     }
     row = search._row(payload, "evolutionary", trace)
-    trial = search.Trial(row, trace={"candidate_id": row["candidate_id"], "trace": trace})
-    search._admit(trial, payload, SMALL)
-    assert (trial.row["status"], trial.row["module_hash"], trial.scheduled) == ("postprocessed", None, None)
+    trial = search.Trial(row, trace)
+    device = open_device("simulated", payload["target"])
+    nothing: Future[float | None] = Future()
+    search._measure(trial, nothing, Workload(payload["module"], []), SMALL, device, tmp_path)
+    assert (trial.row["status"], trial.row["module_hash"]) == ("postprocessed", None)
     assert "never enters post-processing" in trial.row["reason"]
     assert trial.trace is not None
     assert (trial.trace["trace"], trial.trace["tsel"], trial.trace["postproc_rules"]) == (trace, None, None)

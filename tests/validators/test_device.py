@@ -3,6 +3,7 @@
 import statistics
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ import pytest
 
 from littledragon.compiler import children, targets
 from littledragon.schemas.ids import digest
-from littledragon.validators.device import GateFailed, Kernel, Workload, open_device
+from littledragon.validators.device import Deadlines, GateFailed, Kernel, Made, Workload, open_device
 from littledragon.validators.locks import HostLock
 from littledragon.validators.real import RealDevice
 from littledragon.validators.simulated import SimulatedDevice
@@ -26,7 +27,7 @@ class Bench:
     """A real device and the modules of the probe, built."""
 
     def __init__(self, folder: Path) -> None:
-        device = open_device("real", TARGET, run_deadline_s=3)
+        device = open_device("real", TARGET, Deadlines(run_s=3))
         assert isinstance(device, RealDevice)
         self.device = device
         self.folder = folder
@@ -39,7 +40,10 @@ class Bench:
 
     def kernel(self, name: str, **arguments: Any) -> Kernel:
         made = self.make(name, n=N, **arguments)
-        return self.device.build(made["module"], made["module_hash"], self.folder)[0]
+        path = f"{tempfile.mkdtemp(dir=self.folder)}/kernel.o"
+        build = "littledragon.compiler.build:build"
+        self.maker.call(build, deadline_s=60, scheduled=made["module"], target=TARGET, path=path)
+        return Kernel(path, made["module_hash"])
 
 
 @pytest.fixture(scope="module")
@@ -73,10 +77,43 @@ def test_crash_and_hang_are_verdicts_and_the_next_kernel_is_well(bench: Bench) -
     assert bench.device.check(bench.kernel("shifted", by=1.0), bench.workload, [0], 0).correct
 
 
-def test_module_that_does_not_compile_fails_the_gate_built(bench: Bench) -> None:
-    with pytest.raises(GateFailed) as failed:
-        bench.device.build("{}", "0", bench.folder)
-    assert failed.value.gate == "built"
+def test_making_says_which_gate_a_candidate_failed(bench: Bench) -> None:
+    def make(workload: Workload, **given: Any) -> Made:
+        return bench.device.make(workload, Path(tempfile.mkdtemp(dir=bench.folder)), **given)
+
+    default = make(bench.workload)
+    assert default.kernel is not None
+    assert default.kernel.default
+    assert bench.device.check(default.kernel, bench.workload, [0], 0).correct
+    for workload, given, gate in (
+        (bench.workload, {"trace": "no trace"}, "parsed"),
+        (bench.workload, {"text": "<graph"}, "parsed"),
+        (Workload("{}", bench.workload.specs), {}, "replayed"),
+    ):
+        made = make(workload, **given)
+        assert (made.kernel, made.failed and made.failed.gate) == (None, gate)
+    endless = bench.make("unrolled", n=4)
+    hasty = open_device("real", TARGET, Deadlines(build_s=3))
+    late = hasty.make(Workload(endless["module"], endless["specs"]), Path(tempfile.mkdtemp(dir=bench.folder)))
+    assert (late.kernel, late.failed and late.failed.gate) == (None, "built")
+    assert "deadline" in str(late.failed)
+    assert late.admitted is not None
+    assert late.admitted["failed"] is None
+
+
+def test_a_kernel_that_changes_its_input_is_wrong(bench: Bench) -> None:
+    checked = bench.device.check(bench.kernel("meddling", by=1.0), bench.workload, [0, 1], 0)
+    assert (checked.error, checked.overwritten, checked.correct) == (0, ("x",), False)
+    with pytest.raises(GateFailed, match="correct: it overwrites its input x"):
+        checked.judge()
+
+
+def test_checking_times_in_the_same_call_what_is_not_hopeless(bench: Bench) -> None:
+    good = bench.kernel("shifted", by=1.0)
+    timed = bench.device.check(good, bench.workload, [0], 0, repeat_ms=1.0)
+    assert timed.repeats_us is not None
+    assert len(timed.repeats_us) == 5
+    assert bench.device.check(good, bench.workload, [0], 0, repeat_ms=1.0, hopeless_s=0.0).repeats_us is None
 
 
 def test_workload_without_a_reference_fails_the_gate_correct(bench: Bench) -> None:
@@ -89,19 +126,17 @@ def test_workload_without_a_reference_fails_the_gate_correct(bench: Bench) -> No
 def test_fresh_process_times_all_and_one_crash_costs_only_that_kernel(bench: Bench) -> None:
     good, bad = bench.kernel("shifted", by=1.0), bench.kernel("wild")
     device = open_device("real", TARGET)  # a busy machine takes seconds to start a process
-    answers = device.time_fresh([(good, 0.0), (good, 0.0)], bench.workload, 1.0, 0)
+    answers = device.time_fresh([(good, 0.0), (good, 0.0)], bench.workload, 1.0, 0, 0)
     assert [len(answer) for answer in answers if isinstance(answer, list)] == [5, 5]
-    first, second, third = device.time_fresh([(good, 0.0), (bad, 0.0), (good, 0.0)], bench.workload, 1.0, 0)
+    first, second, third = device.time_fresh([(good, 0.0), (bad, 0.0), (good, 0.0)], bench.workload, 1.0, 0, 0)
     assert isinstance(first, list)
     assert isinstance(third, list)
     assert isinstance(second, GateFailed)
     assert second.gate == "timed"
-    with pytest.raises(GateFailed, match="timed: crashed"):
-        bench.device.time(bad, bench.workload, 1.0, 0.0)
 
 
 def test_empty_kernel_has_a_latency(bench: Bench) -> None:
-    assert 0 < bench.device.time_empty(bench.folder, 1.0) < 10
+    assert 0 < bench.device.time_empty(1.0) < 10
 
 
 def test_cuda_without_a_device_is_refused() -> None:
@@ -119,11 +154,11 @@ NOTHING = Workload("", [])
 
 
 def simulated(hash_: str, default: bool = False) -> tuple[float, bool, float]:
-    device = SimulatedDevice()
+    device = SimulatedDevice(TARGET, Deadlines())
     kernel = Kernel("", hash_, default)
     medians = []
     for process in range(3):
-        (answer,) = device.time_fresh([(kernel, 0.0)], NOTHING, 20.0, process)
+        (answer,) = device.time_fresh([(kernel, 0.0)], NOTHING, 20.0, process, 0)
         assert isinstance(answer, list)
         medians.append(statistics.median(answer))
     spread = (max(medians) - min(medians)) / statistics.median(medians)
@@ -133,7 +168,9 @@ def simulated(hash_: str, default: bool = False) -> tuple[float, bool, float]:
 def test_simulated_verdicts_are_a_function_of_the_hash() -> None:
     assert [simulated(hash_) for hash_ in HASHES[:20]] == [simulated(hash_) for hash_ in HASHES[:20]]
     # Pinned: two machines, and two versions of this code, must agree.
-    assert SimulatedDevice().time(Kernel("", "0123456789abcdef"), NOTHING, 1.0, 0.0)[0] == pytest.approx(PINNED_US)
+    pinned = SimulatedDevice(TARGET, Deadlines()).check(Kernel("", "0123456789abcdef"), NOTHING, [0], 0, repeat_ms=1.0)
+    assert pinned.repeats_us is not None
+    assert pinned.repeats_us[0] == pytest.approx(PINNED_US)
 
 
 PINNED_US = 2139.0043680404196

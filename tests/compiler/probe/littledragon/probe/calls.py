@@ -73,3 +73,7 @@ def orphan(seconds: float) -> None:
 
 def grandchild(seconds: float) -> int:
     return subprocess.Popen(["sleep", str(seconds)]).pid
+
+
+def imported(name: str) -> bool:
+    return name in sys.modules

@@ -72,15 +72,51 @@ def wild(n: int) -> dict[str, Any]:
     return _workload([x, te.compute((n,), lambda i: x[i.astype("int64") + (1 << 44)], name="y")])
 
 
+def meddling(n: int, by: float) -> dict[str, Any]:
+    """y = x + by, and then x is changed."""
+    import tvm
+    from tvm.script import tirx as T
+
+    @T.prim_func(s_tir=True)
+    def main(x: T.Buffer((n,), "float32"), y: T.Buffer((n,), "float32")):  # type: ignore[no-untyped-def, valid-type]
+        for i in range(n):
+            with T.sblock("y"):
+                v = T.axis.spatial(n, i)
+                y[v] = x[v] + T.float32(by)
+        for i in range(n):
+            with T.sblock("x"):
+                v = T.axis.spatial(n, i)
+                x[v] = T.float32(0)
+
+    return _described(tvm.IRModule({"main": main.with_attr("global_symbol", "main")}))
+
+
+def unrolled(n: int) -> dict[str, Any]:
+    """y = x + 1, written out for the compiler so often that it does not come to an end."""
+    import tvm
+    from tvm import te
+
+    x = te.placeholder((n,), name="x")
+    k = te.reduce_axis((0, 1 << 22), name="k")
+    y = te.compute((n,), lambda i: te.sum(x[i] * k.astype("float32"), k), name="y")
+    schedule = tvm.s_tir.Schedule(tvm.IRModule({"main": te.create_prim_func([x, y])}))
+    schedule.unroll(schedule.get_loops(schedule.get_sblock("y"))[1])
+    return _described(tvm.IRModule({"main": schedule.mod["main"].with_attr("global_symbol", "main")}))
+
+
 def _workload(tensors: list[Any]) -> dict[str, Any]:
     import tvm
     from tvm import te
+
+    return _described(tvm.IRModule({"main": te.create_prim_func(tensors).with_attr("global_symbol", "main")}))
+
+
+def _described(module: Any) -> dict[str, Any]:
+    import tvm
     from tvm_ffi import structural_hash
 
     from littledragon.compiler import features, inputs
 
-    function = te.create_prim_func(tensors).with_attr("global_symbol", "main")
-    module = tvm.IRModule({"main": function})
     return {
         "module": str(tvm.ir.save_json(module)),
         "specs": inputs.specs(module, features.features(module)),

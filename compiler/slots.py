@@ -1,0 +1,105 @@
+"""CPU slots: so many lasting children that propose, admit and build, shared by all threads of this process.
+
+Whoever has work waits for a free slot. Urgent work goes first (what the device is waiting for goes before what will
+only be built later), then the oldest. A slot's child has TVM and, for cuda, the tensor intrinsics, imported once by the
+nursery that all of them come from; it is replaced when it has grown, and whatever it dies of is a `ChildError` of the
+one call.
+"""
+
+import contextlib
+import heapq
+import itertools
+import os
+import threading
+from collections.abc import Callable
+from typing import Any, Final
+
+from littledragon.compiler.children import Child
+
+MODULES: Final = {
+    "llvm": ("tvm", "littledragon.compiler.proposals", "littledragon.compiler.traces", "littledragon.compiler.build"),
+    "cuda": (
+        "tvm",
+        "tvm.s_tir.tensor_intrin.cuda",
+        "littledragon.compiler.proposals",
+        "littledragon.compiler.traces",
+        "littledragon.compiler.build",
+    ),
+}
+"""What the children of a kind of target have imported before their first call."""
+
+
+class Slots:
+    """`count` children for a kind of target; see the module's docstring."""
+
+    def __init__(self, kind: str, count: int) -> None:
+        self.count = count
+        self._idle = [Child(MODULES[kind]) for _ in range(count)]
+        self._waiting: list[tuple[int, int]] = []
+        self._numbers = itertools.count()
+        self._changed = threading.Condition()
+
+    def call(
+        self,
+        function: str,
+        *,
+        deadline_s: float,
+        urgent: bool = False,
+        within: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext,
+        **arguments: Any,
+    ) -> Any:
+        """Call `function` in a free child, waiting for one, in the context `within`; the deadline counts from then.
+
+        Raises:
+            ChildError: as `Child.call`.
+        """
+        child = self._take(urgent)
+        try:
+            with within():
+                return child.call(function, deadline_s=deadline_s, **arguments)
+        finally:
+            with self._changed:
+                self._idle.append(child)  # the last one used comes next: its caches are warm
+                self._changed.notify_all()
+
+    def _take(self, urgent: bool) -> Child:
+        with self._changed:
+            ticket = (0 if urgent else 1, next(self._numbers))
+            heapq.heappush(self._waiting, ticket)
+            try:
+                self._changed.wait_for(lambda: self._idle and self._waiting[0] == ticket)
+                child = self._idle.pop()
+            finally:
+                self._waiting.remove(ticket)
+                heapq.heapify(self._waiting)
+                self._changed.notify_all()
+            return child
+
+
+def use(count: int | None) -> None:
+    """Have so many slots of each kind of target in this process; None: one a core."""
+    global _count  # noqa: PLW0603
+    with _lock:
+        _count = count
+        _slots.clear()
+
+
+def of(kind: str) -> Slots:
+    """This process's slots for a kind of target, llvm or cuda."""
+    with _lock:
+        if kind not in _slots:
+            _slots[kind] = Slots(kind, _count or len(os.sched_getaffinity(0)))
+        return _slots[kind]
+
+
+def _forget() -> None:
+    """After a fork the children are the other process's."""
+    global _lock  # noqa: PLW0603
+    _lock = threading.Lock()
+    _slots.clear()
+
+
+_count: int | None = None
+_slots: dict[str, Slots] = {}
+_lock = threading.Lock()
+os.register_at_fork(after_in_child=_forget)

@@ -1,0 +1,181 @@
+"""Children that are forked from a nursery, and the slots that threads share."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from littledragon.compiler import children, slots
+from littledragon.compiler.children import Child, ChildError
+
+PROBE = "littledragon.probe.calls"
+FOLDER = str(Path(__file__).parent / "probe")
+
+
+@pytest.fixture(autouse=True)
+def _probe(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("PYTHONPATH", FOLDER)
+    monkeypatch.setitem(slots.MODULES, "probe", (PROBE,))
+    yield
+    children.close_all()
+    slots.use(None)
+
+
+@pytest.fixture
+def child() -> Iterator[Child]:
+    child = Child((PROBE,))
+    yield child
+    child.close()
+
+
+def pid(child: Child) -> int:
+    return int(child.call(f"{PROBE}:pid", deadline_s=20))
+
+
+def gone(process: int) -> bool:
+    end = time.monotonic() + 10
+    while time.monotonic() < end:
+        if not psutil.pid_exists(process):
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def dead(process: int) -> bool:
+    """Gone, or an orphan that this process has adopted and not reaped."""
+    end = time.monotonic() + 10
+    while time.monotonic() < end:
+        if not psutil.pid_exists(process) or psutil.Process(process).status() == psutil.STATUS_ZOMBIE:
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def test_forked_children_have_one_nursery_and_are_this_process_s_own(child: Child) -> None:
+    other = Child((PROBE,))
+    first, second = pid(child), pid(other)
+    assert first != second
+    assert {psutil.Process(one).ppid() for one in (first, second)} == {os.getpid()}
+    assert len({os.getpgid(one) for one in (first, second)}) == 2
+    assert child.call(f"{PROBE}:imported", deadline_s=20, name=PROBE) is True
+    other.close()
+    assert gone(second)  # reaped, too
+    assert pid(child) == first
+
+
+@pytest.mark.parametrize("by", [signal.SIGSEGV, signal.SIGKILL])
+def test_a_crash_names_the_signal_and_the_last_words(child: Child, by: signal.Signals) -> None:
+    with pytest.raises(ChildError, match=f"crashed: {by.name}: last words"):
+        child.call(f"{PROBE}:die", deadline_s=20, by=int(by))
+    with pytest.raises(ChildError, match="crashed: exit code 3"):
+        child.call(f"{PROBE}:leave", deadline_s=20)
+    before = pid(child)
+    with pytest.raises(ChildError, match="deadline"):
+        child.call(f"{PROBE}:sleep", deadline_s=0.3, seconds=60)
+    assert gone(before)
+
+
+def test_a_nursery_that_was_killed_is_replaced_and_its_children_live_on(child: Child) -> None:
+    before = pid(child)
+    nursery = children._nurseries[PROBE,]
+    nursery.process.kill()
+    nursery.process.wait(10)
+    assert pid(child) == before
+    other = Child((PROBE,))
+    assert pid(other) != before
+
+
+def test_a_nursery_that_cannot_import_says_so() -> None:
+    with pytest.raises(OSError, match=r"no child came from the nursery of littledragon\.nowhere: ModuleNotFoundError"):
+        Child(("littledragon.nowhere",)).start()
+
+
+def test_forked_children_and_nurseries_die_with_a_killed_parent() -> None:
+    code = (
+        "import os, signal, threading\n"
+        "from littledragon.compiler import children\n"
+        f"child = children.Child(('{PROBE}',))\n"
+        f"print(child.call('{PROBE}:pid', deadline_s=20), children._nurseries['{PROBE}',].process.pid, flush=True)\n"
+        f"threading.Thread(target=lambda: child.call('{PROBE}:sleep', deadline_s=60, seconds=60)).start()\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert said.returncode == -signal.SIGKILL
+    for process in said.stdout.split():
+        assert dead(int(process)), said.stderr
+
+
+def test_what_a_killed_child_had_started_is_reaped(child: Child) -> None:
+    grandchild = child.call(f"{PROBE}:grandchild", deadline_s=20, seconds=60)
+    child.close()
+    assert gone(grandchild)
+
+
+def test_so_many_work_at_once_and_urgent_ones_go_first() -> None:
+    slots.use(2)
+    shared = slots.of("probe")
+    assert shared.count == 2
+    order: list[str] = []
+    begun = threading.Barrier(3)
+
+    def occupy() -> None:
+        shared.call(f"{PROBE}:pid", deadline_s=20)
+        with_one = shared._take(urgent=False)
+        begun.wait(20)
+        release.wait(20)
+        with shared._changed:
+            shared._idle.append(with_one)
+            shared._changed.notify_all()
+
+    def ask(name: str, urgent: bool) -> None:
+        shared.call(f"{PROBE}:echo", deadline_s=20, urgent=urgent, within=Noted(name, order))
+
+    release = threading.Event()
+    threads = [threading.Thread(target=occupy) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    begun.wait(20)
+    for number, (name, urgent) in enumerate((("later", False), ("last", False), ("first", True), ("second", True))):
+        thread = threading.Thread(target=ask, args=(name, urgent))
+        thread.start()
+        threads.append(thread)
+        while len(shared._waiting) <= number:
+            time.sleep(0.005)
+    release.set()
+    for thread in threads:
+        thread.join(20)
+    assert set(order[:2]) == {"first", "second"}
+    assert set(order[2:]) == {"later", "last"}
+
+
+class Noted:
+    """A context that says when it was entered."""
+
+    def __init__(self, name: str, order: list[str]) -> None:
+        self.name, self.order = name, order
+
+    def __call__(self) -> "Noted":
+        return self
+
+    def __enter__(self) -> None:
+        self.order.append(self.name)
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+
+def test_a_slot_whose_child_died_serves_the_next_call() -> None:
+    slots.use(1)
+    shared = slots.of("probe")
+    with pytest.raises(ChildError, match="crashed"):
+        shared.call(f"{PROBE}:die", deadline_s=20, by=int(signal.SIGSEGV))
+    answer: dict[str, Any] = shared.call(f"{PROBE}:echo", deadline_s=20, a=1)
+    assert answer == {"a": 1}
