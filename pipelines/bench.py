@@ -37,13 +37,18 @@ def bench(name: str, console: Console, **options: Any) -> int:
         from littledragon.pipelines import bench_schedulable
 
         return bench_schedulable.measure(console, **options)
+    if name == "builds":
+        from littledragon.pipelines import bench_builds
+
+        return bench_builds.measure(console, **options)
     if name != "help":
-        raise UserError(f"unknown benchmark '{name}': choose one of help, schedulable, tsel, workloads")
+        raise UserError(f"unknown benchmark '{name}': choose one of builds, help, schedulable, tsel, workloads")
     _help(console)
     return 0
 
 
 _OPTIONS: Final[dict[str, set[str]]] = {
+    "builds": {"sample", "seed", "out"},
     "help": set(),
     "schedulable": {"workdir", "sample", "jobs", "seed", "out"},
     "tsel": {"traces", "jobs", "seed", "families", "out"},
