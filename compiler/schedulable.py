@@ -291,9 +291,9 @@ def prove(
         ValueError: there is no such rule set, or it is not for this target.
     """
     import tvm
-    from tvm_ffi import structural_hash
 
     from littledragon.compiler import proposals
+    from littledragon.compiler.evolution import Search
 
     mod = tvm.ir.load_json(module)
     state = proposals.state_of(mod, seed, 0)
@@ -308,11 +308,12 @@ def prove(
         answer["reason"] = f"no space: {type(error).__name__}: {why[:200]}"
         return answer | {"seconds": time.monotonic() - clock}
     answer["spaces"] = len(spaces)
-    known = {structural_hash(mod)}
-    for schedule in proposals.drawn(context, spaces, state):
+    search = Search(context, spaces, target, state)
+    known = {search.original}
+    for member in search.drawn():
         answer["draws"] += 1
-        if schedule is not None:
-            known.add(structural_hash(schedule.mod))
+        if member is not None:
+            known.add(member.key)
         late = time.monotonic() - clock > prove_s
         if len(known) > want or answer["draws"] == proposals.MOST_DRAWS or late:
             break

@@ -259,6 +259,46 @@ def tsel_apply(file: Path, workload: str, target: str, as_json: bool, workdir: P
         )
 
 
+@dragon.command("import")
+@click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--target", type=click.Choice(["llvm", "cuda"]), default="llvm", show_default=True)
+@click.option("--best", type=click.IntRange(1), help="Of each workload only so many, fastest first by its claims.")
+@WORKDIR
+def import_database(paths: tuple[Path, ...], target: str, best: int | None, workdir: Path) -> None:
+    """Take candidates from a MetaSchedule JSON database: its folder, or its two files. `dragon search` tries them."""
+    from littledragon.pipelines import metaschedule
+    from littledragon.pipelines.store import Store
+
+    workloads, records = metaschedule.files_of(paths)
+    store = Store.open(workdir)
+    with busy(f"importing {records}"):
+        found = metaschedule.import_(store, workloads, records, target, best)
+    for line in found.lines():
+        click.echo(line)
+
+
+@dragon.command("export")
+@click.option("--metaschedule", "folder", required=True, type=click.Path(path_type=Path), help="The folder to write.")
+@click.option("--target", type=click.Choice(["llvm", "cuda"]), default="llvm", show_default=True)
+@click.option("--best", type=click.IntRange(1, 1024), default=1, show_default=True, help="Traces of each workload.")
+@click.option("--from", "models", multiple=True, help="Your own model (.pt2, .onnx, .py): its functions too.")
+@click.option("--environment", help="Whose latencies, where there are several.")
+@WORKDIR
+def export_database(
+    folder: Path, target: str, best: int, models: tuple[str, ...], environment: str | None, workdir: Path
+) -> None:
+    """Write the best verified schedules as a database that TVM's MetaScheduleApplyDatabase compiles with."""
+    from littledragon.pipelines import metaschedule
+    from littledragon.pipelines.store import Store
+
+    store = Store.open(workdir)
+    with busy(f"exporting to {folder}"):
+        done = metaschedule.export(store, folder, target, best=best, models=models, environment=environment)
+    click.echo(f"{folder}: {done.records} records of {done.workloads} workloads in {done.forms} forms")
+    for line in done.left:
+        click.echo(f"  left out: {line}")
+
+
 @dragon.command()
 @click.argument("name")
 @click.option("--traces", type=click.IntRange(1, 1_000_000), help="tsel: how many are made, about; 600 if not given.")

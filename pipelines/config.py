@@ -39,8 +39,10 @@ class Config:
     rounds: int = 1
     """Search rounds of each workload."""
     candidates_per_round: int = 16
-    population: int = 128
-    """Size of the evolutionary search's population."""
+    population: int = 64
+    """Size of a generation of the evolutionary search."""
+    warm_up: int = 0
+    """Measured candidates of a workload before its cost model is asked; MetaSchedule waits for 100."""
     verify_best: int = 2
     """How many of the fastest candidates are verified."""
     verify_parents: int = 3
@@ -156,7 +158,7 @@ def _problem(name: str, value: Any) -> str | None:
     if wanted is float and number:
         return None if 0 < value < 1e9 else f"must be positive, not {reprlib.repr(value)}"
     if wanted is int and number and isinstance(value, int):
-        least = 0 if name == "seed" else 1
+        least = 0 if name in ("seed", "warm_up") else 1
         return None if least <= value < 1 << 31 else f"must be at least {least}, not {reprlib.repr(value)}"
     if wanted is str and isinstance(value, str):
         return None

@@ -18,6 +18,7 @@ from typing import Any, Final
 from littledragon.compiler import slots, targets
 from littledragon.compiler.children import ChildError
 from littledragon.compiler.environment import environment
+from littledragon.pipelines import metaschedule
 from littledragon.pipelines.config import Config
 from littledragon.pipelines.stage import Payload, Result, Unit
 from littledragon.pipelines.store import Store
@@ -51,6 +52,7 @@ def params(config: Config) -> dict[str, Any]:
         "device": config.device,
         "seed": config.seed,
         "population": config.population,
+        "warm_up": config.warm_up,
         "candidates_per_round": config.candidates_per_round,
         "repeat_ms": config.search_repeat_ms,
         "build_deadline_s": config.build_deadline_s,
@@ -109,12 +111,19 @@ def chains(store: Store, config: Config) -> list[Chain]:
     for row in store.rows("candidates", "environment_id = $here", here=here):
         by_unit[row["unit_id"]].append(row)
     workloads = store.sql(WORKLOADS).to_pylist()
-    return [_chain(row["workload_id"], row["source"], here, config, states, named, by_unit) for row in workloads]
+    given = metaschedule.imported(store, [row["workload_id"] for row in workloads], config.target)
+    return [
+        _chain(
+            row["workload_id"], row["source"], given.get(row["workload_id"], []), here, config, states, named, by_unit
+        )
+        for row in workloads
+    ]
 
 
 def _chain(
     workload_id: str,
     source: str,
+    given: list[str],
     here: str,
     config: Config,
     states: dict[str, State],
@@ -132,6 +141,8 @@ def _chain(
             "round": number,
             "history": digest(history),
         }
+        if number == 0 and given:
+            inputs["imported"] = digest(given)
         units.append(Unit(NAME, VERSION, params(config), inputs))
         state = states.get(units[-1].id)
         if state is None or units[-1].id not in named:
@@ -157,9 +168,12 @@ def load(store: Store, units: Sequence[Unit], config: Config) -> list[Payload]:
     ]
     traces = store.grouped("traces", "candidate_id", sorted({id for earlier in of_units for id in earlier}))
     environment = environment_row(config)
+    importing = [unit.inputs["workload_id"] for unit in units if "imported" in unit.inputs]
+    given = metaschedule.imported(store, importing, config.target)
     return [
         {
             "workload_id": unit.inputs["workload_id"],
+            "imported": given[unit.inputs["workload_id"]] if "imported" in unit.inputs else [],
             "module": workload["module"],
             "specs": json.loads(workload["inputs"]),
             "rules": workload["rules"],
@@ -229,6 +243,7 @@ def work(payload: Payload, config: Config) -> Result:
         else:
             begun = []
             known_us.set_result(payload["default_us"])
+        begun += [begin(Trial(_row(payload, "imported", trace), trace)) for trace in payload["imported"]]
         try:
             proposals = _propose(payload, config, device)
         except ChildError as error:
@@ -243,7 +258,7 @@ def work(payload: Payload, config: Config) -> Result:
         "traces": [trial.trace for trial in trials if trial.trace is not None],
         "environments": [payload["environment"]],
     }
-    if proposals:
+    if proposals or payload["imported"]:
         return Result(rows)
     return Result(rows, state="rejected", reason="no_space" if payload["round"] == 0 else "exhausted")
 
@@ -262,11 +277,13 @@ def _propose(payload: Payload, config: Config, device: Device) -> list[Row]:
         module=payload["module"],
         target=payload["target"],
         rules=payload["rules"],
-        records=payload["records"],
+        records=payload["records"] + [{"trace": trace, "latency_us": None} for trace in payload["imported"]],
         count=config.candidates_per_round,
         seed=config.seed,
         round=payload["round"],
         population=config.population,
+        warm_up=config.warm_up,
+        folder=str(scratch.own("features")),
     )
     return found
 

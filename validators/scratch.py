@@ -37,6 +37,13 @@ def temporary(name: str) -> Iterator[Path]:
         yield Path(made)
 
 
+def own(name: str) -> Path:
+    """A folder of this process by that name, kept until it ends."""
+    made = _own(os.getpid()) / name
+    made.mkdir(exist_ok=True)
+    return made
+
+
 @functools.cache
 def _own(owner: int) -> Path:
     return folder("dragon-scratch")

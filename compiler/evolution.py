@@ -1,0 +1,321 @@
+"""MetaSchedule's evolutionary search, with what a GPU cannot hold left out before it is replayed.
+
+The algorithm is TVM's (TVM 0.25, src/s_tir/meta_schedule/search_strategy/evolutionary_search.cc): a population of the
+best that was measured and of random members of the design space is mutated for a few generations, each member chosen
+for mutation by what the cost model thinks of it; the best new ones are proposed, and a few random ones. Spaces,
+mutators, post-processors and cost model are TVM's own. What differs is what costs: a member whose tile factors
+`limits` refuses is never replayed, features are extracted once for each schedule, and the features of what was measured
+come from a cache. Every function here runs in a child.
+"""
+
+import contextlib
+import hashlib
+import itertools
+import os
+import tempfile
+import zipfile
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from littledragon.compiler import _stepper
+from littledragon.compiler.limits import Limits, limits
+
+MUTATED: Final = 0.85
+"""Share of a generation that is mutated, TVM's default…"""
+MEASURED: Final = 0.2
+"""…share of the population that comes from what was measured…"""
+RANDOM: Final = 0.05
+"""…share of what is proposed that is drawn at random…"""
+FAILURES: Final = 10
+"""…and how often a mutation may fail before its member stays as it is."""
+GENERATIONS: Final = 3
+"""Generations (*chosen*; TVM's default is 4)."""
+TRIES: Final = 4000
+"""Tilings that are drawn for one member until `limits` allows one; each takes microseconds."""
+SEEDS: Final = 1 << 30
+KEY: Final = (1 << 64) - 1
+"""Structural hashes are taken as 64 bits without a sign."""
+KEPT: Final = 2048
+"""Measured schedules that a process remembers."""
+
+
+@dataclass(frozen=True)
+class Space:
+    """One member of the design space, whose decisions are drawn anew, and its bounds."""
+
+    trace: Any
+    limits: Limits
+
+    def allows(self, trace: Any) -> bool:
+        """Whether a trace of this space may be legal."""
+        if not self.limits.blocks:
+            return True
+        tiles = {}
+        for index in self.limits.tiles:
+            decision = trace.decisions.get(trace.insts[index])
+            if decision is None:
+                return True
+            tiles[index] = [int(factor) for factor in decision]
+        return self.limits.allow(tiles)
+
+    def draw(self, random: np.random.Generator) -> Any | None:
+        """A trace with tiles drawn as TVM draws them (sampling.cc, SamplePerfectTile); None where none is allowed."""
+        if not self.limits.blocks:
+            return _trace(self.trace.insts, {})
+        for _ in range(TRIES):
+            tiles = {index: tile(random, *shape) for index, shape in self.limits.tiles.items()}
+            if self.limits.allow(tiles):
+                return _trace(self.trace.insts, {self.trace.insts[index]: factors for index, factors in tiles.items()})
+        return None
+
+
+@dataclass(frozen=True)
+class Member:
+    """A legal schedule: the space that it is of, its trace, and the structural hash of its module."""
+
+    space: int
+    trace: Any
+    key: int
+    schedule: Any
+
+
+class Search:
+    """The search of one IRModule in one round.
+
+    Args:
+        context: TVM's tuning context, with a space generator.
+        spaces: its design space.
+        target: the TVM target.
+        state: the seed of this round.
+        folder: where features of schedules are kept between rounds; None: nowhere.
+    """
+
+    def __init__(
+        self, context: Any, spaces: Sequence[Any], target: dict[str, Any], state: int, folder: str | None = None
+    ) -> None:
+        from tvm.s_tir import meta_schedule as ms
+        from tvm_ffi import structural_hash
+
+        self.context = context
+        self.original = structural_hash(context.mod) & KEY
+        self.spaces = [Space(space.trace, limits(space.trace, context.mod, target)) for space in spaces]
+        self.random = np.random.default_rng(state)
+        self.model = ms.cost_model.XGBModel(num_warmup_samples=0, num_tuning_cores=1)
+        self._features: dict[int, Any] = {}
+        self._folder = None if folder is None else Path(folder)
+        self._scope = hashlib.sha256(f"{target}{context.mod}".encode()).hexdigest()[:16]
+        mutators = context.space_generator.mutator_probs or {}
+        self._mutators = [(mutator, float(probability)) for mutator, probability in mutators.items()]
+
+    def drawn(self) -> Iterator[Member | None]:
+        """Random members by turns, without end; None for a draw that is not legal."""
+        for number in itertools.count():
+            index = number % len(self.spaces)
+            trace = self.spaces[index].draw(self.random)
+            yield None if trace is None else self._member(index, trace)
+
+    def recall(self, trace: str) -> tuple[int, Any]:
+        """Key and features of a measured schedule (its trace as `save_json`), from the cache or by replaying it."""
+        kept = self._kept(trace)
+        if kept is not None:
+            return kept
+        member = self._replayed(trace)
+        self.keep(trace, member)
+        return member.key, self.features(member)
+
+    def keep(self, trace: str, member: Member) -> None:
+        """Remember key and features of a schedule, whose trace this is as `save_json`, for the rounds to come."""
+        name, features = self._name(trace), self.features(member)
+        _remember(name, member.key, features)
+        if self._folder is not None:
+            with contextlib.suppress(OSError):  # a cache: what does not fit is computed again
+                descriptor, path = tempfile.mkstemp(dir=self._folder)
+                with os.fdopen(descriptor, "wb") as file:
+                    np.savez(file, key=np.uint64(member.key), features=features)
+                Path(path).replace(self._folder / name)
+
+    def _kept(self, trace: str) -> tuple[int, Any] | None:
+        name = self._name(trace)
+        if name in _remembered:
+            return _remembered[name]
+        if self._folder is None:
+            return None
+        try:
+            with np.load(self._folder / name, allow_pickle=False) as file:
+                found = (int(file["key"]), file["features"])
+        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+            return None
+        _remember(name, *found)
+        return found
+
+    def _name(self, trace: str) -> str:
+        return f"{self._scope}-{hashlib.sha256(trace.encode()).hexdigest()[:24]}.npz"
+
+    def features(self, member: Member) -> Any:
+        """Features of a schedule, float32, a row for each of its stores; extracted once."""
+        from tvm.s_tir import meta_schedule as ms
+
+        if member.key not in self._features:
+            candidate = ms.MeasureCandidate(member.schedule, [])
+            (found,) = self.model.extractor.extract_from(self.context, [candidate])
+            self._features[member.key] = found.numpy().astype("float32")
+        return self._features[member.key]
+
+    def learn(self, features: Sequence[Any], latencies_us: Sequence[float]) -> None:
+        """Train the cost model on measured schedules: its target is the best latency over each one's."""
+        pairs = [(one, latency) for one, latency in zip(features, latencies_us, strict=True) if len(one)]
+        if pairs:
+            best = min(latency for _, latency in pairs)
+            ratios = np.array([best / latency for _, latency in pairs], dtype="float32")
+            self.model._train(xs=[one for one, _ in pairs], ys=ratios)
+
+    def scores(self, members: Sequence[Member]) -> list[float]:
+        """What the cost model thinks: higher is faster; at random where it has learned nothing."""
+        if self.model.booster is None:
+            return [float(score) for score in self.random.random(len(members))]
+        features = [self.features(member) for member in members]
+        rated = [one for one in features if len(one)]
+        found = iter(self.model._predict(rated) if rated else ())
+        return [float(max(0.0, next(found))) if len(one) else 0.0 for one in features]
+
+    def evolve(self, best: Sequence[str], known: set[int], count: int, population: int) -> list[tuple[Member, float]]:
+        """Up to `count` members that are not known, with their scores, the best first, then the random ones.
+
+        Args:
+            best: traces of what was measured, the fastest first.
+            known: keys of modules that are not proposed.
+            population: how many members a generation has.
+        """
+        measured = [self._replayed(trace) for trace in best[: int(MEASURED * population)]]
+        fresh: list[Member] = []
+        for member in itertools.islice(self.drawn(), 2 * population):
+            if member is not None:
+                fresh.append(member)
+            if len(measured) + len(fresh) >= population:
+                break
+        members, seen = [*measured, *fresh], set(known)
+        found: list[tuple[Member, float]] = []
+        for generation in range(GENERATIONS + 1):
+            scores = self.scores(members)
+            for member, score in zip(members, scores, strict=True):
+                if member.key not in seen:
+                    seen.add(member.key)
+                    found.append((member, score))
+            if generation < GENERATIONS and members:
+                members = self._next(members, scores, population)
+        found.sort(key=lambda pair: -pair[1])
+        wanted = count - int(RANDOM * count)
+        picked, keys = found[:wanted], {member.key for member, _ in found[:wanted]}
+        rest = [pair for pair in found if pair[0].key not in keys]
+        others = {member.key for member in fresh}
+        return (picked + [pair for pair in rest if pair[0].key in others] + rest)[:count] if rest else picked
+
+    def _next(self, members: Sequence[Member], scores: Sequence[float], population: int) -> list[Member]:
+        weights = np.cumsum(np.maximum(scores, 1e-9))
+        following, kept = [], set()
+        for _ in range(population):
+            result = members[0]
+            for _ in range(FAILURES + 1):
+                place = int(np.searchsorted(weights, self.random.random() * weights[-1], side="right"))
+                result = members[min(place, len(members) - 1)]
+                if not self._mutators or self.random.random() >= MUTATED:
+                    if result.key not in kept:
+                        kept.add(result.key)
+                        break
+                    continue
+                mutated = self._mutated(result)
+                if mutated is not None:
+                    result = mutated
+                    break
+            following.append(result)
+        return following
+
+    def _mutated(self, member: Member) -> Member | None:
+        from tvm.s_tir.meta_schedule import _ffi_api
+
+        weights = np.cumsum([probability for _, probability in self._mutators])
+        mutator = self._mutators[int(np.searchsorted(weights, self.random.random() * weights[-1], side="right"))][0]
+        trace = _ffi_api.MutatorApply(mutator, member.trace, int(self.random.integers(1, SEEDS)))
+        if trace is None or not self.spaces[member.space].allows(trace):
+            return None
+        return self._member(member.space, trace)
+
+    def _member(self, space: int, trace: Any) -> Member | None:
+        """Replay and post-process a trace; None where that is not legal."""
+        from tvm.s_tir import Schedule
+        from tvm_ffi import structural_hash
+
+        schedule = Schedule(self.context.mod, seed=int(self.random.integers(1, SEEDS)))
+        try:
+            trace.apply_to_schedule(schedule, remove_postproc=True)
+            schedule.enter_postproc()
+            if not all(processor.apply(schedule) for processor in self.context.space_generator.postprocs):
+                return None
+        except Exception:  # TVM raises whatever its primitives raise
+            return None
+        return Member(space, schedule.trace, structural_hash(schedule.mod) & KEY, schedule)
+
+    def _replayed(self, trace: str) -> Member:
+        """A measured schedule again; of the space whose instructions it has, or the first."""
+        from tvm.s_tir import Schedule, Trace
+        from tvm_ffi import structural_hash
+
+        schedule = Schedule(self.context.mod)
+        Trace.apply_json_to_schedule(_stepper.load(trace), schedule)
+        kinds = [step.kind.name for step in schedule.trace.insts]
+        own = [[step.kind.name for step in space.trace.insts] for space in self.spaces]
+        index = next((index for index, steps in enumerate(own) if kinds[: len(steps)] == steps), 0)
+        return Member(index, schedule.trace, structural_hash(schedule.mod) & KEY, schedule)
+
+
+def tile(random: np.random.Generator, extent: int, parts: int, most_innermost: int) -> list[int]:
+    """Factors of a perfect tile, each prime's powers spread evenly over the parts, the last at most `most_innermost`.
+
+    As TVM draws them; -1 is no bound.
+    """
+    while True:
+        factors = [1] * parts
+        for prime, power in _primes(extent):
+            cuts = np.sort(random.choice(power + parts - 1, parts - 1, replace=False)).tolist()
+            ends = [-1, *cuts, power + parts - 1]
+            for place in range(parts):
+                factors[place] *= prime ** (ends[place + 1] - ends[place] - 1)
+        if most_innermost == -1 or factors[-1] <= most_innermost:
+            return factors
+
+
+@cache
+def _primes(number: int) -> tuple[tuple[int, int], ...]:
+    found, divisor = [], 2
+    while number > 1:
+        power = 0
+        while number % divisor == 0:
+            number, power = number // divisor, power + 1
+        if power:
+            found.append((divisor, power))
+        divisor += 1
+        if divisor * divisor > number > 1:
+            divisor = number
+    return tuple(found)
+
+
+def _trace(steps: Any, decisions: dict[Any, list[int]]) -> Any:
+    from tvm.s_tir import Trace
+
+    return Trace(steps, decisions)
+
+
+def _remember(name: str, key: int, features: Any) -> None:
+    _remembered[name] = (key, features)
+    _remembered.move_to_end(name)
+    while len(_remembered) > KEPT:
+        _remembered.popitem(last=False)
+
+
+_remembered: OrderedDict[str, tuple[int, Any]] = OrderedDict()
