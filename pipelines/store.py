@@ -322,8 +322,9 @@ class Store:
                 try:
                     return catalog.fetch(self._connection(self.verify(query)), query, parameters)
                 except duckdb.IOException:
-                    # Files may have been compacted away by the driver while the query ran; or one is damaged.
+                    # Files may have been compacted away by the driver since they were listed; or one is damaged.
                     self._verified.clear()
+                    self._views_of = (None, {})
             try:
                 return catalog.fetch(self._connection(self.verify(query)), query, parameters)
             except duckdb.Error as error:

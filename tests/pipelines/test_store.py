@@ -323,6 +323,17 @@ def test_compaction_changes_nothing_that_can_be_asked(store):
         assert again.complete("search") == ended
 
 
+def test_compaction_of_one_stage_does_not_trouble_questions_about_another(store):
+    fill(store, 3)
+    store.rows("environments")
+    Store.open(store.path).compact("search", at_least=1)
+    verdicts = Unit("verify", 1, {}, {})
+    store.commit(verdicts, Result(), SEEN)
+    store.plan("verify", [verdicts])  # the views are made anew
+    assert store.rows("verdicts") == []
+    assert len(store.rows("environments")) == 6
+
+
 def test_compaction_holds_a_part_of_the_rows_at_once(store, monkeypatch):
     fill(store, 30)
     before = store.rows("environments")
