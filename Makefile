@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 FUZZ_SECONDS ?= 60
 
-.PHONY: setup demo test test-slow test-zoo test-h200 test-hostile fuzz bench-tsel lint constraints clean
+.PHONY: setup demo test test-mutation test-slow test-soak test-zoo test-h200 test-hostile fuzz bench-tsel lint constraints clean
 
 setup: $(STAMP)
 
@@ -30,11 +30,19 @@ demo: setup
 	$(BIN)/dragon run --preset smoke --workdir $(DEMO) --executor $(EXECUTOR)
 
 test: setup
-	$(BIN)/python -m pytest -q -m 'not slow and not h200 and not gpu and not zoo'
+	$(BIN)/python -m pytest -q -m 'not slow and not soak and not h200 and not gpu and not zoo'
+
+# The numerical gate against every kind of wrong kernel, type and length; it prints the tables of docs/numerics.md.
+test-mutation: setup
+	$(BIN)/python -m pytest -q tests/validators/test_mutation.py
 
 # The rest of what a CPU can test: minutes, not seconds.
 test-slow: setup
-	$(BIN)/python -m pytest -q -m 'slow and not hostile and not h200 and not gpu and not zoo'
+	$(BIN)/python -m pytest -q -m 'slow and not soak and not hostile and not h200 and not gpu and not zoo'
+
+# The engine for long: ten minutes of kill -9, and 2,000 rounds with an eye on memory and on what is left behind.
+test-soak: setup
+	$(BIN)/python -m pytest -q -m soak tests/chaos
 
 # A random sample of the paper's zoo, 20 configurations a family: lowered, compiled, run, and a candidate found for each.
 test-zoo: setup

@@ -2,7 +2,9 @@
 
 A child executes `compiler/_child.py`. It is asked for one function call at a time, by
 frames of JSON on two private pipes, and it dies with its parent, whatever kills the parent. A crash, a
-deadline and an exception are all a `ChildError` for the caller, never an event of the calling process.
+deadline and an exception are all a `ChildError` for the caller, never an event of the calling process. Two things are
+not the call's own doing, and never said to be: a child that somebody else kills (SIGKILL: an operator, the kernel when
+memory runs out) is replaced and the call made again, `LIVES` times in all; a full disk is an OSError.
 
 `once` runs one call in a fresh process. `worker` gives a lasting child, which pays for its imports once; it is
 started again after it died, and replaced when it has grown. A child that is given modules is forked from a nursery
@@ -13,10 +15,13 @@ executed anew, which nothing of another process has touched.
 import atexit
 import contextlib
 import ctypes
+import errno
 import fcntl
 import json
 import os
 import queue
+import re
+import resource
 import select
 import signal
 import socket
@@ -28,6 +33,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, BinaryIO, Final, Literal, NoReturn
 
 import orjson
@@ -40,6 +46,10 @@ MAX_LOG: Final = 1 << 20
 """A child's standard output and error are cut to nothing whenever they exceed this, bytes."""
 MAX_GROWTH: Final = 3 << 29
 """A lasting child is replaced once it holds so many bytes more than after its first answer."""
+LIVES: Final = 4
+"""So many children in a row must be killed by somebody else before that is told of the call."""
+MEMORY_SHARE: Final = 0.5
+"""Of this machine's memory: what a child may hold that is given a limit, so that it fails before others are killed."""
 _TICK_S: Final = 0.5
 _BORN_S: Final = 300.0
 """How long a nursery may take over its imports, on the busiest machine."""
@@ -47,6 +57,12 @@ _PR_SET_CHILD_SUBREAPER: Final = 36
 _COMMAND: Final = (sys.executable, "-P", "-m", "littledragon.compiler._child")
 _KILLED_S: Final = 10.0
 """How long a killed process may take to go: one that waits for a device may not go at all."""
+_SETTLE_S: Final = 1.0
+"""How long a child that closed its pipe may take to die by itself."""
+_FULL: Final = re.compile(
+    rf"{os.strerror(errno.ENOSPC)}|{os.strerror(errno.EDQUOT)}|\d+ requested and \d+ written", re.ASCII
+)
+"""What Python, LLVM, the linker and numpy say where a file cannot grow."""
 
 
 class ChildError(Exception):
@@ -74,15 +90,24 @@ def once(function: str, *, deadline_s: float, **arguments: Any) -> Any:
         child.close()
 
 
-def worker(name: str, modules: tuple[str, ...] = ()) -> "Child":
-    """This process's lasting child of that name, with these modules. Threads that share one wait for each other."""
+def worker(name: str, modules: tuple[str, ...] = (), *, limited: bool = False) -> "Child":
+    """This process's lasting child of that name, made as `Child` is. Threads that share one wait for each other."""
     with _workers_lock:
         found = _workers.get(name)
     if found is None:
-        made = Child(modules)
+        made = Child(modules, limited=limited)
         with _workers_lock:
             found = _workers.setdefault(name, made)
     return found
+
+
+def keep_in(folder: Path) -> None:
+    """Have the children that this process starts from now on make their temporary files in this folder.
+
+    A compiler or a linker that is killed leaves such files: the folder goes, whatever ends this process.
+    """
+    global _temporary  # noqa: PLW0603
+    _temporary = folder
 
 
 def close_all() -> None:
@@ -99,23 +124,42 @@ def close_all() -> None:
         nursery.close()
 
 
-class Child:
-    """A lasting child process; it starts with its first call."""
+def memory() -> int:
+    """The largest a limited child's own data may be, bytes."""
+    return int(MEMORY_SHARE * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
 
-    def __init__(self, modules: tuple[str, ...] = ()) -> None:
+
+class Child:
+    """A lasting child process; it starts with its first call.
+
+    limited: whether it may hold no more than `memory()`. A process that opens a GPU maps more than it uses: leave it.
+    """
+
+    def __init__(self, modules: tuple[str, ...] = (), *, limited: bool = False) -> None:
         self.modules = modules
+        self.limited = limited
         self._lock = threading.Lock()
         self._running: _Running | None = None
+        self._interrupts = 0
         with _workers_lock:
             _children.add(self)
 
     def _start(self) -> "_Running":
-        if not self.modules:
-            return _spawner().start()
-        try:
-            return _Running(_nursery(self.modules))
-        except OSError:  # the nursery may have died since: once more, from another
-            return _Running(_nursery(self.modules))
+        running = self._born() if self.modules else _spawner().start()
+        if self.limited:
+            running.limit(memory())
+        return running
+
+    def _born(self) -> "_Running":
+        """From the nursery; from another one, and another, where somebody kills it, or what it has just borne."""
+        end = time.monotonic() + _BORN_S
+        while True:
+            nursery = _nursery(self.modules)
+            try:
+                return _Running(nursery)
+            except OSError as error:
+                if error.errno is not None or nursery.failed() or time.monotonic() > end:
+                    raise
 
     def start(self) -> None:
         """Start the process now, where none is running."""
@@ -128,11 +172,24 @@ class Child:
         """The process id, where one is running."""
         return self._running.process.pid if self._running else None
 
+    def offspring(self) -> list[int]:
+        """Process ids of what its process has started and not yet seen the end of; none where none is running."""
+        found: list[int] = []
+        running = self._running
+        with contextlib.suppress(OSError):
+            for task in Path(f"/proc/{running.process.pid}/task").iterdir() if running else ():
+                found += map(int, (task / "children").read_text(encoding="ascii").split())
+        return found
+
     def call(self, function: str, *, deadline_s: float, **arguments: Any) -> Any:
         """Call `function` in the child; the deadline counts from when the child is free.
 
+        It is called again, with as long a deadline, where the child is killed by somebody else: what it leaves behind
+        must not be in the way of a second call.
+
         Raises:
             ChildError: the child crashed, passed the deadline, or the function raised (the child lives on).
+            OSError: the disk is full, or no child can be started.
             ValueError: the function is not one of ours, or the arguments exceed the largest frame.
             TypeError: the arguments are not JSON.
         """
@@ -142,41 +199,45 @@ class Child:
         if len(question) > MAX_FRAME:
             raise ValueError(f"{function}: arguments of {len(question)} bytes exceed the largest frame, {MAX_FRAME}")
         with self._lock:
-            if self._running and (self._running.owner != os.getpid() or self._running.ended()):
+            running = self._running
+            if running and (running.owner != os.getpid() or running.ended() or running.babbles()):
                 self._stop()
-            fresh = self._running is None
-            if self._running is None:
-                self._running = self._start()
-            end = time.monotonic() + deadline_s
+            answer = self._answer(function, question, deadline_s)
+            if self._running and self._running.grown():
+                self._stop()
+        if "error" in answer:
+            raise _error("raised", f"{answer['error']}: {answer['message']}")
+        return answer["ok"]
+
+    def _answer(self, function: str, question: bytes, deadline_s: float) -> dict[str, Any]:
+        """The child's answer, or that of the one which takes its place where somebody else kills it."""
+        interrupts = self._interrupts
+        for last in (False,) * (LIVES - 1) + (True,):
+            running = self._running = self._running or self._start()
+            if self._interrupts != interrupts:
+                self._stop()
+                raise ChildError("crashed", "interrupted")
             try:
-                try:
-                    answer = self._running.ask(question, end)
-                except _NotBegun:
-                    if fresh:
-                        raise
-                    self._stop()  # it was dying when it was asked: the call goes to another
-                    self._running = self._start()
-                    answer = self._running.ask(question, end)
+                return running.ask(question, time.monotonic() + deadline_s)
             except TimeoutError:
                 self._stop()
                 raise ChildError("deadline", f"no answer from {function} within {deadline_s:g} s") from None
-            except EOFError:
-                detail = self._stop()
-                raise ChildError("crashed", detail) from None
+            except EOFError as error:
+                detail = self._stop(silent=True)
+                ours = self._interrupts != interrupts
+                if last or ours or not (running.murdered or isinstance(error, _NotBegun)):
+                    raise _error("crashed", detail) from None
             except _Garbled as garbled:
                 self._stop()
                 raise ChildError("crashed", str(garbled)) from None
             except BaseException:
                 self._stop()  # interrupted half-way: the pipes are out of step
                 raise
-            if self._running.grown():
-                self._stop()
-        if "error" in answer:
-            raise ChildError("raised", _one_line(f"{answer['error']}: {answer['message']}"))
-        return answer["ok"]
+        raise AssertionError("the last try raises")
 
     def interrupt(self) -> None:
         """Kill the process of a call that another thread waits for; nothing where there is none."""
+        self._interrupts += 1  # of a call that is just starting a process, too
         running = self._running
         if running is not None and running.owner == os.getpid():
             with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -188,10 +249,10 @@ class Child:
             if self._running:
                 self._stop()
 
-    def _stop(self) -> str:
+    def _stop(self, *, silent: bool = False) -> str:
         running, self._running = self._running, None
         assert running is not None
-        return running.kill()
+        return running.kill(silent=silent)
 
 
 class _NotBegun(EOFError):
@@ -212,6 +273,8 @@ class _Running:
     def __init__(self, nursery: "_Nursery | None" = None) -> None:
         self.owner = os.getpid()
         self.base_bytes = 0
+        self.murdered = False
+        """Whether somebody else's SIGKILL ended it; known once it is stopped."""
         with contextlib.ExitStack() as theirs, contextlib.ExitStack() as ours:
             question_out, self.questions = os.pipe()
             theirs.callback(os.close, question_out)
@@ -327,6 +390,17 @@ class _Running:
         except ChildProcessError:
             return True
 
+    def babbles(self) -> bool:
+        """Whether there is something to read that nobody has asked for, such as a forked copy's answer."""
+        poll = select.poll()
+        poll.register(self.answers, select.POLLIN)
+        return bool(poll.poll(0))
+
+    def limit(self, size: int) -> None:
+        """Let the process's own data grow to this many bytes at most, where the system can limit another process."""
+        with contextlib.suppress(OSError, AttributeError):
+            resource.prlimit(self.process.pid, resource.RLIMIT_DATA, (size, size))
+
     def grown(self) -> bool:
         """Whether the child holds much more memory than after its first answer."""
         import psutil
@@ -338,40 +412,58 @@ class _Running:
         self.base_bytes = self.base_bytes or held
         return held - self.base_bytes > MAX_GROWTH
 
-    def kill(self) -> str:
-        """Kill the process group, free everything, and say in one line how the child ended."""
+    def kill(self, *, silent: bool = False) -> str:
+        """Kill the process group, free everything, and say in one line how the child ended.
+
+        silent: it closed its pipe, so it is about to die by itself: let it, for its own signal to be known.
+        """
         os.close(self.questions)
         os.close(self.answers)
         detail = ""
         if self.owner == os.getpid():
-            self._settle()
+            alone = self._settle(_SETTLE_S if silent else 0.0)
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.process.pid, signal.SIGKILL)
             try:
-                detail = self._epitaph(self.process.wait(_KILLED_S))
+                code = self.process.wait(_KILLED_S)
+                killed = code == -signal.SIGKILL
+                self.murdered = alone and killed
+                detail = self._epitaph("it closed its pipe and lived on" if killed and not alone else _how(code))
             except subprocess.TimeoutExpired:
                 detail = f"process {self.process.pid} does not go, though it was killed"
             _bury(self.process.pid)
         self.log.close()
         return detail
 
-    def _settle(self) -> None:
-        """A child that closed its pipe is about to die by its own signal: let it, so that its name is known."""
-        for _ in range(20):
-            if self.ended():
-                return
+    def _settle(self, within_s: float) -> bool:
+        """Whether the process ends by itself."""
+        end = time.monotonic() + within_s
+        while not self.ended():
+            if time.monotonic() >= end:
+                return False
             time.sleep(0.005)
+        return True
 
-    def _epitaph(self, code: int) -> str:
-        how = f"exit code {code}"
-        if code < 0:
-            try:
-                how = signal.Signals(-code).name
-            except ValueError:
-                how = f"signal {-code}"
+    def _epitaph(self, how: str) -> str:
         self.log.seek(max(0, os.fstat(self.log.fileno()).st_size - 4096))
         lines = [line.strip() for line in self.log.read().decode(errors="replace").splitlines() if line.strip()]
         return _one_line(f"{how}: {lines[-1]}" if lines else how)
+
+
+def _how(code: int) -> str:
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        return signal.Signals(-code).name
+    except ValueError:
+        return f"signal {-code}"
+
+
+def _error(kind: Kind, detail: str) -> Exception:
+    """What to raise of a call that went wrong: on a full disk that is not the call's fault."""
+    if _FULL.search(detail):
+        return OSError(errno.ENOSPC, _one_line(detail))
+    return ChildError(kind, _one_line(detail))
 
 
 def _bury(group: int) -> None:
@@ -393,7 +485,12 @@ def _executed(questions: int, answers: int, log: BinaryIO, owner: int) -> "subpr
         stderr=log,
         pass_fds=(questions, answers),
         start_new_session=True,
+        env=_environment(),
     )
+
+
+def _environment() -> dict[str, str]:
+    return {**os.environ, **({} if _temporary is None else {"TMPDIR": str(_temporary)})}
 
 
 class _Adopted:
@@ -436,7 +533,7 @@ class _Nursery:
                 pass_fds=(theirs.fileno(),),
                 start_new_session=True,
                 # A forked process has one thread: there must be no others when it is forked.
-                env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
+                env={**_environment(), "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
             )
 
     def ask(self, *descriptors: int) -> None:
@@ -450,10 +547,18 @@ class _Nursery:
     def alive(self) -> bool:
         return self.owner == os.getpid() and self.process.poll() is None
 
+    def failed(self) -> bool:
+        """Whether it ended, or is about to, and not because somebody killed it."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return self.process.wait(_SETTLE_S) != -signal.SIGKILL
+        return False
+
     def barren(self) -> OSError:
         """What to raise where no child comes: the last line that it printed."""
-        self._log.seek(max(0, os.fstat(self._log.fileno()).st_size - 4096))
-        lines = self._log.read().decode(errors="replace").split("\n")
+        lines: list[str] = []
+        with contextlib.suppress(ValueError):  # another thread has found it gone, and closed it
+            self._log.seek(max(0, os.fstat(self._log.fileno()).st_size - 4096))
+            lines = self._log.read().decode(errors="replace").split("\n")
         said = next((line for line in reversed(lines) if line.strip()), "it said nothing")
         return OSError(f"no child came from the nursery of {', '.join(self.modules)}: {_one_line(said)}")
 
@@ -505,6 +610,7 @@ _children: "weakref.WeakSet[Child]" = weakref.WeakSet()
 _nurseries: dict[tuple[str, ...], _Nursery] = {}
 _workers_lock = threading.Lock()
 _the_spawner: _Spawner | None = None
+_temporary: Path | None = None
 
 
 def _nursery(modules: tuple[str, ...]) -> _Nursery:
@@ -529,9 +635,10 @@ def _spawner() -> _Spawner:
 
 def _forget() -> None:
     """After a fork the children are the other process's, and the spawning thread is gone."""
-    global _workers_lock, _the_spawner  # noqa: PLW0603
+    global _workers_lock, _the_spawner, _temporary  # noqa: PLW0603
     _workers_lock = threading.Lock()
     _the_spawner = None
+    _temporary = None
     _workers.clear()
     _children.clear()
     _nurseries.clear()

@@ -106,3 +106,25 @@ class Graph:
 def launches(call_s: float) -> int:
     """How many launches of a kernel that takes about so long go into one graph."""
     return max(1, min(MOST_LAUNCHES, math.ceil(GRAPH_S / max(call_s, 1e-9))))
+
+
+def kernels_us(launch: Callable[[], None], launches: int, sync: Callable[[], None]) -> float | None:
+    """Microseconds a launch that its kernels ran, by CUPTI's records; None without its bindings (`cupti-python`).
+
+    From then on CUPTI watches this process: nothing else should be timed in it.
+    """
+    try:
+        from cupti import cupti
+    except ImportError:
+        return None
+    spent: list[int] = []
+    cupti.activity_register_callbacks(
+        lambda: (1 << 23, 0), lambda records: spent.extend(record.end - record.start for record in records)
+    )
+    cupti.activity_enable(cupti.ActivityKind.CONCURRENT_KERNEL)
+    for _ in range(launches):
+        launch()
+    sync()
+    cupti.activity_flush_all(1)
+    cupti.activity_disable(cupti.ActivityKind.CONCURRENT_KERNEL)
+    return sum(spent) / launches * 1e-3 if spent else None

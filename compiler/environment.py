@@ -6,6 +6,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from littledragon.compiler.targets import DeviceMissing
 from littledragon.schemas import tsel
 from littledragon.schemas.ids import canonical_json, digest
 
@@ -20,13 +21,18 @@ def environment(target: dict[str, Any], device: str, settings: dict[str, Any]) -
 
     Raises:
         ValueError: target or settings are not JSON.
+        DeviceMissing: a real CUDA device is asked for, and its driver does not answer.
     """
-    real = device == "real"
+    processor, driver = "simulated", "none"
+    if device == "real" and target["kind"] == "cuda":
+        processor, driver = gpu()
+    elif device == "real":
+        processor, driver = _processor(), f"LLVM of apache-tvm {version('apache-tvm')}"
     row = {
         "target": canonical_json(target),
         "device": device,
-        "processor": _processor() if real else "simulated",
-        "driver": f"LLVM of apache-tvm {version('apache-tvm')}" if real else "none",
+        "processor": processor,
+        "driver": driver,
         "tvm": version("apache-tvm"),
         "tvm_ffi": version("apache-tvm-ffi"),
         "codec": tsel.VERSION,
@@ -43,3 +49,37 @@ def _processor() -> str:
         lines = []
     names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
     return f"{names[0] if names else platform.processor() or platform.machine()}, {os.cpu_count()} CPUs"
+
+
+def gpu() -> tuple[str, str]:
+    """The GPU that TVM calls cuda:0: its model with the power and clocks that are set, and driver and CUDA versions.
+
+    Raises:
+        DeviceMissing: NVIDIA's driver or its Python bindings are not here.
+    """
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+        handle = pynvml.nvmlDeviceGetHandleByIndex(gpu_index())
+        cuda = int(pynvml.nvmlSystemGetCudaDriverVersion())
+        limits = [f"{pynvml.nvmlDeviceGetEnforcedPowerLimit(handle) // 1000} W"]
+        for name, kind in (("SM", pynvml.NVML_CLOCK_SM), ("memory", pynvml.NVML_CLOCK_MEM)):
+            limits.append(f"{name} up to {pynvml.nvmlDeviceGetMaxClockInfo(handle, kind)} MHz")
+        model = f"{_text(pynvml.nvmlDeviceGetName(handle))}, {', '.join(limits)}"
+        driver = f"driver {_text(pynvml.nvmlSystemGetDriverVersion())}, CUDA {cuda // 1000}.{cuda % 1000 // 10}"
+    except ImportError:
+        raise DeviceMissing("target cuda: nvidia-ml-py is not installed: pip install 'littledragon[cuda]'") from None
+    except pynvml.NVMLError as error:
+        raise DeviceMissing(f"target cuda: the driver does not answer: {error}") from None
+    return model, driver
+
+
+def gpu_index() -> int:
+    """The number that the driver has for the GPU that TVM calls cuda:0."""
+    first = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]
+    return int(first) if first.isdecimal() else 0
+
+
+def _text(said: Any) -> str:
+    return said.decode() if isinstance(said, bytes) else str(said)

@@ -13,9 +13,10 @@ from littledragon.compiler.features import children, kind, loads, main, numpy_dt
 Json = dict[str, Any]
 Range = tuple[int, int]
 
-CASES: Final = ("normal", "uniform", "sparse", "small integers")
+CASES: Final = ("normal", "uniform", "sparse", "small integers", "ends")
 """What `case` chooses: bell-shaped around 0; uniform and positive; half zeros, the rest of either sign over seven
-powers of two, indices at the ends of their range; whole numbers from -2 to 2, on which float32 sums are exact."""
+powers of two, indices at the ends of their range; whole numbers from -2 to 2, on which float32 sums are exact;
+small inside and large at both ends of every axis, where loops go wrong, every fourth row next to nothing."""
 
 _POSITIVE_CALLS = frozenset({"sqrt", "rsqrt", "log", "log2", "log10"})
 
@@ -56,6 +57,16 @@ def specs(module: Any, features: Json) -> list[Json]:
     return result
 
 
+def specs_of(module: str) -> list[Json]:
+    """`specs` of a module as `tvm.ir.save_json`. Runs in a child."""
+    import tvm
+
+    from littledragon.compiler.features import features
+
+    loaded = tvm.ir.load_json(module)
+    return specs(loaded, features(loaded))
+
+
 def make(specs: list[Json], case: int, seed: int) -> list[Any]:
     """The arrays of one numerical case, one for each spec, in order; see `CASES`.
 
@@ -76,7 +87,7 @@ def _fill(spec: Json, case: int, random: Any) -> Any:
     if spec["role"] == "output":
         return _poison(shape, dtype)
     if spec["role"] == "mask":
-        return random.random(shape) < (0.5, 0.9, 0.1, 0.5)[case]
+        return random.random(shape) < (0.5, 0.9, 0.1, 0.5, 0.5)[case]
     if spec["role"] == "index":
         low, high = spec["low"], spec["high"]
         drawn = random.integers(low, high, shape, dtype=np.int64, endpoint=True)
@@ -100,7 +111,25 @@ def _floats(shape: tuple[int, ...], case: int, random: Any) -> Any:
     if case == 2:
         magnitude = np.exp2(random.uniform(-6.0, 1.0, shape)) * random.choice([-1.0, 1.0], shape)
         return np.where(random.random(shape) < 0.5, 0.0, magnitude)
-    return random.integers(-2, 2, shape, endpoint=True).astype(np.float64)
+    if case == 3:
+        return random.integers(-2, 2, shape, endpoint=True).astype(np.float64)
+    return _ends(shape, random)
+
+
+def _ends(shape: tuple[int, ...], random: Any) -> Any:
+    """Inside, sums of products over the last axis are of size 1, where activations bend."""
+    import numpy as np
+
+    values = random.standard_normal(shape) / 2
+    if shape:
+        values /= shape[-1] ** 0.25
+    for axis, extent in enumerate(shape):
+        if extent > 1:
+            lines = np.moveaxis(values, axis, 0)
+            lines[[0, -1]] = random.choice([-6.0, 6.0], lines[[0, -1]].shape)
+    if len(shape) > 1 and shape[-2] >= 4:
+        values[..., 1::4, :] *= 2.0**-10 / max(1.0, np.abs(values[..., 1::4, :]).max())
+    return values
 
 
 def _integers(shape: tuple[int, ...], dtype: Any, case: int, random: Any) -> Any:

@@ -110,6 +110,24 @@ def time_all(
     return found
 
 
+def clocks(library: str, specs: Specs, arrays: list[str | None], repeat_ms: float) -> dict[str, float | None]:
+    """What three clocks say of one kernel on a GPU, in microseconds a call: `loop`, events around a loop of launches;
+    `graph`, what `time_all` goes by; `cupti`, the sum of its kernels' own durations, null without CUPTI's bindings."""
+    loaded = _load(library, 1)
+    arguments = _arguments(_pristine(specs, arrays, library), library)
+    function, ticking = loaded.module["main"], _clock()
+
+    def launch() -> None:
+        function(*arguments)
+
+    launch()
+    loaded.device.sync()
+    number = _number(repeat_ms * 1e-3, ticking.time_loop(launch, 3))
+    loop = sorted(ticking.time_loop(launch, number) * 1e6 for _ in range(REPEATS))[REPEATS // 2]
+    graph = sorted(_time(loaded, arguments, repeat_ms))[REPEATS // 2]
+    return {"loop": loop, "graph": graph, "cupti": cuda_clock.kernels_us(launch, min(number, 200), loaded.device.sync)}
+
+
 def outputs(specs: Specs) -> list[int]:
     """Positions of the arguments that the kernel writes. Runs anywhere."""
     return [position for position, spec in enumerate(specs) if spec["role"] == "output"]

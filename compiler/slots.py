@@ -34,7 +34,7 @@ class Slots:
 
     def __init__(self, kind: str, count: int) -> None:
         self.count = count
-        self._idle = [Child(MODULES[kind]) for _ in range(count)]
+        self._idle = [Child(MODULES[kind], limited=True) for _ in range(count)]
         self._waiting: list[tuple[int, int]] = []
         self._numbers = itertools.count()
         self._changed = threading.Condition()

@@ -41,16 +41,26 @@ def bench(name: str, console: Console, **options: Any) -> int:
         from littledragon.pipelines import bench_builds
 
         return bench_builds.measure(console, **options)
+    if name == "device":
+        from littledragon.pipelines import bench_device
+
+        return bench_device.measure(console, **options)
+    if name == "search":
+        from littledragon.pipelines import bench_search
+
+        return bench_search.measure(console, **options)
     if name != "help":
-        raise UserError(f"unknown benchmark '{name}': choose one of builds, help, schedulable, tsel, workloads")
+        raise UserError(f"unknown benchmark '{name}': choose one of {', '.join(sorted(_OPTIONS))}")
     _help(console)
     return 0
 
 
 _OPTIONS: Final[dict[str, set[str]]] = {
     "builds": {"sample", "seed", "out"},
+    "device": {"sample", "seed", "jobs", "out"},
     "help": set(),
     "schedulable": {"workdir", "sample", "jobs", "seed", "out"},
+    "search": {"target", "device", "zoo", "limit", "workloads", "trials", "stock", "jobs", "seed", "workdir", "out"},
     "tsel": {"traces", "jobs", "seed", "families", "out"},
     "workloads": {"zoo", "jobs", "seed", "workdir"},
 }

@@ -43,6 +43,7 @@ SETTINGS = (
     click.option("--seed", type=int, help="Seed of everything random."),
     click.option("--from", "models", multiple=True, help="Your own model (.pt2, .onnx, .py), in place of the zoo."),
     click.option("--limit", type=int, help="At most so many zoo blocks."),
+    click.option("--workloads", type=int, help="Search at most so many workloads, of each family in turn."),
     click.option("--families", help="Only these families, with commas between."),
     click.option("--teacher", help="facts (templates, offline) or openai (an endpoint)."),
     click.option("--teacher-url", help="Base URL of an OpenAI-compatible endpoint."),
@@ -306,11 +307,17 @@ def export_database(
 @click.option("--zoo", type=click.Choice(["demo", "paper"]), help="workloads: which blocks; paper if not given.")
 @click.option("--workdir", type=click.Path(path_type=Path), help="schedulable: whose workloads; workloads: kept here.")
 @click.option("--seed", type=int, help="Seed of everything random.")
-@click.option("--jobs", type=click.IntRange(1, 256), help="Child processes; 2 if not given.")
+@click.option("--jobs", type=click.IntRange(1, 256), help="Child processes; 2 if not given, search: one a core.")
+@click.option("--target", type=click.Choice(["llvm", "cuda"]), help="search: llvm if not given.")
+@click.option("--device", type=click.Choice(["real", "simulated"]), help="search: real if not given.")
+@click.option("--workloads", type=click.IntRange(1, 100_000), help="search: how many; 2 if not given.")
+@click.option("--limit", type=click.IntRange(1, 100_000), help="search: zoo blocks at most; all if not given.")
+@click.option("--trials", type=click.IntRange(1, 100_000), help="search: candidates of each; 32 if not given.")
+@click.option("--stock", type=click.IntRange(0, 100_000), help="search: how many the peer searches; all if not given.")
 @click.option("--families", help="tsel: only these families, with commas between.")
 @click.option("--json", "out", type=click.Path(path_type=Path), help="Write all figures to this file too.")
 def bench(name: str, families: str | None, **options: Any) -> int:
-    """Measure one thing of this toolkit: `help`, `tsel`, `workloads` or `schedulable`."""
+    """Measure one thing of this toolkit: `builds`, `device`, `help`, `schedulable`, `search`, `tsel` or `workloads`."""
     from rich.console import Console
 
     from littledragon.pipelines.bench import bench as measure

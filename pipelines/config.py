@@ -36,6 +36,8 @@ class Config:
     """Only these families; empty means all."""
     models: tuple[str, ...] = ()
     """Files of the user's own models (.pt2, .onnx, .py), in place of the zoo."""
+    workloads: int | None = None
+    """At most so many workloads are searched, of each family in turn, picked by the hash of their ids."""
     rounds: int = 1
     """Search rounds of each workload."""
     candidates_per_round: int = 16
@@ -137,7 +139,7 @@ _CHOICES = {
     "teacher": ("facts", "openai"),
 }
 _LISTS = {"families": "family names", "models": "files"}
-_OPTIONAL = {"limit": int, "teacher_url": str}
+_OPTIONAL = {"limit": int, "workloads": int, "teacher_url": str}
 
 
 def _problem(name: str, value: Any) -> str | None:

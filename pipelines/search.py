@@ -63,12 +63,14 @@ def params(config: Config) -> dict[str, Any]:
 def environment_row(config: Config) -> Row:
     """What is set where this configuration measures: the row of `environments`."""
     target = targets.target(config.target)
-    settings = {
+    settings: Row = {
         "threads": devices.threads(target),
         "repeats": 5,
         "repeat_ms": config.repeat_ms,
         "cache_flush": False,
     }
+    if config.target == "cuda":
+        settings |= {"fast_math": True, "timer": "cuda graph"}
     return environment(target, config.device, settings)
 
 
@@ -97,8 +99,12 @@ def plan(store: Store, config: Config) -> list[Unit]:
 
 
 WORKLOADS: Final = """
-    SELECT workload_id, md5(concat_ws(chr(31), module, inputs, rules)) AS source
-    FROM workloads WHERE state = 'ok' ORDER BY block_id, configuration, task
+    SELECT workload_id, source FROM (
+        SELECT workload_id, md5(concat_ws(chr(31), module, inputs, rules)) AS source, block_id, configuration, task,
+            row_number() OVER (PARTITION BY family ORDER BY md5(workload_id)) AS turn
+        FROM workloads WHERE state = 'ok'
+    ) QUALIFY $most IS NULL OR row_number() OVER (ORDER BY turn, md5(workload_id)) <= $most
+    ORDER BY block_id, configuration, task
 """
 
 
@@ -110,7 +116,7 @@ def chains(store: Store, config: Config) -> list[Chain]:
     by_unit: dict[str, list[Row]] = defaultdict(list)
     for row in store.rows("candidates", "environment_id = $here", here=here):
         by_unit[row["unit_id"]].append(row)
-    workloads = store.sql(WORKLOADS).to_pylist()
+    workloads = store.sql(WORKLOADS, most=config.workloads).to_pylist()
     given = metaschedule.imported(store, [row["workload_id"] for row in workloads], config.target)
     return [
         _chain(

@@ -223,7 +223,11 @@ CANDIDATES: Final = Table(
         Column("candidate_id", STRING, "`c-` and a hash of workload, target and canonical trace."),
         Column("workload_id", STRING, "The workload that it schedules."),
         Column("environment_id", STRING, "Where it was measured."),
-        Column("source", STRING, "default (L0's schedule), evolutionary, random (nothing learned yet, or the search gave up), imported."),
+        Column(
+            "source",
+            STRING,
+            "default (L0's schedule), evolutionary, random (nothing learned yet, or the search gave up), imported.",
+        ),
         Column("rules", STRING, "The rule set that proposed it: llvm, cuda, cuda-tensorcore or cuda-local."),
         Column("round", INT, "The round of the search, from 0."),
         Column("status", STRING, "The first gate that it failed, or ok."),

@@ -1,7 +1,10 @@
 """What the device and its host are doing: found, not set, and recorded beside what was measured then."""
 
 import os
+from collections.abc import Callable
 from typing import Any
+
+from littledragon.compiler.environment import gpu_index
 
 
 def observe(target: dict[str, Any]) -> dict[str, Any]:
@@ -18,10 +21,10 @@ def _gpu() -> dict[str, Any]:
         return {}
     try:
         pynvml.nvmlInit()
-        handle = pynvml.nvmlDeviceGetHandleByIndex(int(os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]))
-    except (pynvml.NVMLError, ValueError):
+        handle = pynvml.nvmlDeviceGetHandleByIndex(gpu_index())
+    except pynvml.NVMLError:
         return {}
-    asked = {
+    asked: dict[str, Callable[[], Any]] = {
         "sm_mhz": lambda: pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM),
         "memory_mhz": lambda: pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_MEM),
         "celsius": lambda: pynvml.nvmlDeviceGetTemperature(handle, pynvml.NVML_TEMPERATURE_GPU),

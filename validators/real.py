@@ -11,6 +11,7 @@ import os
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -18,7 +19,7 @@ import numpy as np
 from littledragon.compiler import build, children, kernels, targets
 from littledragon.compiler.children import Child, ChildError
 from littledragon.validators import observed, scratch
-from littledragon.validators.device import Checked, Deadlines, Device, GateFailed, Kernel, Workload, threads
+from littledragon.validators.device import Checked, Deadlines, Device, GateFailed, Kernel, Made, Workload, threads
 from littledragon.validators.locks import HostLock
 from littledragon.validators.numerics import compare
 from littledragon.validators.references import Reference, references
@@ -39,10 +40,25 @@ class RealDevice(Device):
         super().__init__(target, deadlines)
         self.threads = threads(target)
         self.cuda = target["kind"] == "cuda"
+        self.limited = not self.cuda
+        children.keep_in(scratch.own("children"))
         self._lock = HostLock(_device_name() if self.cuda else "cpu")
 
     def working(self) -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext() if self.cuda else self._lock.shared()
+
+    def make(
+        self, workload: Workload, folder: Path, *, trace: str | None = None, text: str | None = None, build: bool = True
+    ) -> Made:
+        made = super().make(workload, folder, trace=trace, text=text, build=build)
+        for again in range(children.LIVES):
+            # A child that was killed while it wrote the kernel leaves a file in the way of the call that is made again.
+            if made.failed is None or not made.failed.reason.startswith("raised: FileExistsError"):
+                break
+            other = folder / f"again-{again}"
+            other.mkdir()
+            made = super().make(workload, other, trace=trace, text=text, build=build)
+        return made
 
     def get_ready(self, workload: Workload, cases: Sequence[int], seed: int) -> None:
         with contextlib.suppress(ChildError), self._reference(workload, cases, seed):
@@ -69,7 +85,7 @@ class RealDevice(Device):
             def measured(child: Child) -> Checked:
                 return self._check(child, kernel, workload, cases, reference, repeat_ms, hopeless_s, guard)
 
-            lasting = _measuring()
+            lasting = self._measuring()
             try:
                 checked = measured(lasting)
                 if checked.correct:
@@ -79,7 +95,7 @@ class RealDevice(Device):
                     raise
             # What this kernel may have left behind must not count against the next one, nor the last one's against it.
             lasting.close()
-            alone = Child(MODULES)
+            alone = Child(MODULES, limited=self.limited)
             try:
                 return measured(alone)
             finally:
@@ -170,7 +186,7 @@ class RealDevice(Device):
                     child.close()
                 found: list[list[float] | GateFailed] = []
                 for one in timed:
-                    alone = Child()
+                    alone = Child(limited=self.limited)
                     try:
                         found.extend(self._timed(alone, [one], workload, arrays, repeat_ms))
                     except ChildError as error:
@@ -203,13 +219,21 @@ class RealDevice(Device):
     def _ask(self, child: Child, function: str, deadline_s: float, **arguments: Any) -> Any:
         """Call a function of `compiler/kernels.py`. Raises ChildError, and ends a child that may be poisoned."""
         try:
-            return child.call(
+            answer = child.call(
                 f"littledragon.compiler.kernels:{function}", deadline_s=deadline_s, threads=self.threads, **arguments
             )
+            if child.offspring():  # they would run while the next kernel is timed
+                child.close()
+                raise ChildError("crashed", "it leaves processes behind")
         except ChildError:
             if self.cuda:
                 child.close()
             raise
+        return answer
+
+    def _measuring(self) -> Child:
+        """This process's lasting child that measures."""
+        return children.worker("measure", MODULES, limited=self.limited)
 
     def time_empty(self, repeat_ms: float) -> float:
         specs = [{"name": "out", "shape": [1], "dtype": "float32", "role": "output", "low": None, "high": None}]
@@ -223,7 +247,7 @@ class RealDevice(Device):
             try:
                 with self._lock.exclusive():
                     kernel = Kernel(path, "")
-                    repeats = self._timed(_measuring(), [(kernel, 0.0)], Workload("", specs), [None], repeat_ms)[0]
+                    repeats = self._timed(self._measuring(), [(kernel, 0.0)], Workload("", specs), [None], repeat_ms)[0]
             except ChildError as error:
                 raise GateFailed("timed", str(error)) from None
         return statistics.median(repeats)
@@ -237,11 +261,6 @@ def _device_name() -> str:
     return f"cuda-{os.environ.get('CUDA_VISIBLE_DEVICES', '0').split(',')[0]}"
 
 
-def _measuring() -> Child:
-    """This process's lasting child that measures."""
-    return children.worker("measure", MODULES)
-
-
 def _fresh(kind: str, process: int) -> Child:
     """The `process`-th of the processes that time, which has served fewer than `WORKLOADS_A_PROCESS` workloads.
 
@@ -251,7 +270,7 @@ def _fresh(kind: str, process: int) -> Child:
     if child is None or child.pid is None or served >= WORKLOADS_A_PROCESS[kind]:
         if child is not None:
             child.close()
-        child, served = Child(MODULES if kind == "cuda" else ()), 0
+        child, served = (Child(MODULES) if kind == "cuda" else Child(limited=True)), 0
     _processes[kind, process] = child, served + 1
     return child
 

@@ -230,8 +230,8 @@ def test_the_same_specs_case_and_seed_give_the_same_arrays_everywhere() -> None:
 
 
 def test_an_unknown_case_is_refused() -> None:
-    with pytest.raises(ValueError, match="choose 0 to 3"):
-        inputs.make([], 4, 0)
+    with pytest.raises(ValueError, match="choose 0 to 4"):
+        inputs.make([], 5, 0)
 
 
 def run(block_id: str, case: int, tmp_path: Path) -> tuple[list[Any], list[Any]]:

@@ -1,5 +1,6 @@
 """Rounds of the search on small real workloads, in a child, as the stage asks for them."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -47,6 +48,35 @@ def test_later_round_learns_and_proposes_nothing_that_is_known(call: Call, matmu
     assert second
     assert not {row["trace"] for row in first} & {row["trace"] for row in second}
     assert all(isinstance(row["score"], float) for row in second if row["source"] == "evolutionary")
+
+
+def test_what_is_proposed_does_not_depend_on_what_is_kept(call: Call, matmul: Any, tmp_path: Path) -> None:
+    first = propose(call, matmul, folder=str(tmp_path))
+    assert first == propose(call, matmul)
+    kept = sorted(tmp_path.glob("*.npz"))
+    assert len(kept) == len(first)
+    records = [{"trace": row["trace"], "latency_us": 10.0 + n} for n, row in enumerate(first)]
+    second = propose(call, matmul, records=records, round=1)
+    assert propose(call, matmul, records=records, round=1, folder=str(tmp_path)) == second
+    for path in kept:
+        path.write_bytes(path.read_bytes()[:100])
+    here = {"round": 1, "folder": str(tmp_path), "records": records}
+    child = children.Child()  # one that remembers nothing
+    try:
+        assert (
+            propose(lambda name, **given: child.call(f"littledragon.{name}", deadline_s=120, **given), matmul, **here)
+            == second
+        )
+    finally:
+        child.close()
+
+
+def test_the_cost_model_is_not_asked_before_it_is_warm(call: Call, matmul: Any) -> None:
+    records = [{"trace": row["trace"], "latency_us": 10.0 + n} for n, row in enumerate(propose(call, matmul))]
+    cold = propose(call, matmul, records=records, round=1, warm_up=len(records) + 1)
+    assert {row["source"] for row in cold} == {"random"}
+    warm = propose(call, matmul, records=records, round=1, warm_up=len(records))
+    assert "evolutionary" in {row["source"] for row in warm}
 
 
 def test_thin_space_gives_what_it_has_and_is_then_exhausted(call: Call) -> None:

@@ -221,7 +221,7 @@ def test_verdicts_and_anchors_follow_from_three_processes(store: Store) -> None:
             if row["medians_us"]:
                 assert row["medians_us"] == [statistics.median(five) for five in row["repeats_us"]]
                 assert row["latency_us"] == statistics.median(row["medians_us"])
-                assert row["cases"] == 4
+                assert row["cases"] == 5
 
 
 def row(name: str, latency: float, status: str = "ok", source: str = "evolutionary") -> dict[str, Any]:
@@ -278,7 +278,7 @@ def test_real_kernels_from_search_to_anchor(store: Store, workloads: list[dict[s
     (anchor,) = store.rows("anchors")
     assert anchor["state"] == "ok"
     assert 0 < anchor["empty_us"] < anchor["anchor_us"]
-    assert {row["cases"] for row in store.rows("verdicts")} == {4}
+    assert {row["cases"] for row in store.rows("verdicts")} == {5}
     assert {entry["repeat_ms"] for row in store.rows("verdicts") for entry in json.loads(row["observed"])} == {1.0}
 
 

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from littledragon.compiler import inputs
+from littledragon.validators import numerics
 from littledragon.validators.numerics import Rounding, compare
 
 Array = Any
@@ -101,7 +102,8 @@ def test_softmax_of_zeros_fails() -> None:
     for dtype, type_ in TYPES.items():
         expected = right.astype(type_).astype(np.float32)
         assert compare(np.zeros_like(expected), expected, dtype, rounding) > 1
-        assert compare(right.astype(np.float32), expected, dtype, rounding) <= 1
+        pairwise = (np.exp(x) / np.exp(x).astype(np.float32).sum(axis=1, keepdims=True)).astype(type_)
+        assert compare(pairwise.astype(np.float32), expected, dtype, rounding) <= 1
 
 
 def test_long_sums_of_like_terms_pass_in_any_order() -> None:
@@ -165,3 +167,58 @@ def test_no_bound_is_so_wide_that_zeros_pass(reduction: int, dtype: str, accumul
     expected = np.array([1.0, -0.5, 2.0, 0.0])
     assert compare(np.zeros(4), expected, dtype, rounding) > 1
     assert compare(expected, expected, dtype, rounding) == 0
+
+
+def exact(values: Array, slack: float) -> Array:
+    together = np.empty(values.shape, [("value", np.float32), ("slack", np.float32)])
+    together["value"], together["slack"] = values, slack
+    return together
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+def test_known_values_allow_nothing_but_their_slack(dtype: str) -> None:
+    values = np.array([0.0, 1.0, -3.0, 500.0], np.float32)
+    step = np.array([0, 0, 0, 2], np.float32)
+    rounding = Rounding(16384, "float32", dtype)
+    assert compare(values, exact(values, 0), dtype, rounding) == 0
+    if dtype != "float32":
+        assert compare(values + step, values, dtype, rounding) <= 1  # what the values alone allow
+    assert compare(values + step, exact(values, 0), dtype, rounding) > 1
+    assert compare(values + step, exact(values, 2), dtype, rounding) <= 1
+    assert compare(values + 10 * step, exact(values, 2), dtype, rounding) > 1
+    for wrong in (np.nan, np.inf):
+        assert compare(np.where(step > 0, wrong, values), exact(values, 2), dtype, rounding) == math.inf
+
+
+def test_whole_numbers_lie_between_their_ends() -> None:
+    ends = np.array([(1, 1), (2, 3), (-5, -4)], [("low", np.int8), ("high", np.int8)])
+    for right in ([1, 2, -5], [1, 3, -4]):
+        assert compare(np.array(right, np.int8), ends, "int8", Rounding(discrete=True)) == 0
+    for wrong in ([2, 2, -5], [1, 4, -5], [1, 2, -6]):
+        assert compare(np.array(wrong, np.int8), ends, "int8", Rounding(discrete=True)) == math.inf
+    assert compare(np.array([1, 2, -5], np.int32), ends, "int8", Rounding(discrete=True)) == math.inf
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_results_that_are_cut_not_rounded_are_seen_in_their_number(dtype: str) -> None:
+    wide = np.random.default_rng(0).standard_normal((300, 1000)).astype(np.float32)
+    bits = 13 if dtype == "float16" else 16
+    cut = (wide.view(np.uint32) >> bits << bits).view(np.float32)
+    nearest = wide.astype(TYPES[dtype]).astype(np.float32)
+    near = (wide * np.float32(1 + 2e-6)).astype(TYPES[dtype]).astype(np.float32)
+    rounding = Rounding(1000, "float32", "float32")
+    assert compare(cut, nearest, dtype, rounding) > 1
+    assert compare(near, nearest, dtype, rounding) <= 1
+    # Where intermediates are narrow too, honest results differ as much.
+    assert compare(cut, nearest, dtype, Rounding(1000, "float32", dtype)) <= 1
+
+
+def test_large_outputs_are_compared_piece_by_piece() -> None:
+    right = np.zeros((3, numerics.CHUNK), np.float32)
+    right[0, 0] = 1
+    wrong = right.copy()
+    wrong[2, 5] = 1
+    assert compare(right, right, "float32", Rounding()) == 0
+    assert compare(wrong, right, "float32", Rounding()) > 1
+    wrong[2, 5] = np.nan
+    assert compare(wrong, right, "float32", Rounding()) == math.inf

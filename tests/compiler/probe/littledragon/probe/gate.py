@@ -5,12 +5,11 @@ Everything runs in a child, many kernels in one.
 
 import random
 import tempfile
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from littledragon.compiler import exactness, inputs, kernels, reference, wrong
+from littledragon.compiler import inputs, kernels, reference, wrong
 from littledragon.compiler.brisk import brisk
 from littledragon.compiler.features import children, features, kind, numpy_dtype, operator
 from littledragon.validators.numerics import Rounding, compare
@@ -56,12 +55,13 @@ def gelu(te: Any, dtype: str, k: int) -> list[Any]:
     product, t, shape = _sum_of_products(te, x, w, k, "float32"), _tir(), (ROWS, ROWS)
     stored = te.compute(shape, lambda i, j: product[i, j].astype(dtype), name="stored")
     biased = te.compute(shape, lambda i, j: stored[i, j] + bias[j], name="biased")
-    return [
-        x, w, bias,
-        te.compute(shape, lambda i, j: (
-            biased[i, j].astype("float32") * (0.5 + 0.5 * t.erf(biased[i, j].astype("float32") * t.const(0.70710678, "float32")))
-        ).astype(dtype), name="y"),
-    ]  # fmt: skip
+    f = "float32"
+
+    def activated(i: Any, j: Any) -> Any:
+        value = biased[i, j].astype(f)
+        return (value * (0.5 + 0.5 * t.erf(value * t.const(0.70710678, f)))).astype(dtype)
+
+    return [x, w, bias, te.compute(shape, activated, name="y")]
 
 
 def whole_linear(te: Any, dtype: str, k: int) -> list[Any]:
@@ -128,7 +128,8 @@ def layer_norm(te: Any, dtype: str, k: int) -> list[Any]:
     square = te.compute((ROWS,), lambda i: te.sum(away[i, b] * away[i, b], b), name="square")
     root = te.compute((ROWS,), lambda i: t.rsqrt(square[i] / t.const(float(k), f) + t.const(1e-5, f)), name="inverse")
     normed = te.compute((ROWS, k), lambda i, j: away[i, j] * root[i] * weight[j].astype(f), name="normed")
-    return [x, weight, bias, te.compute((ROWS, k), lambda i, j: (normed[i, j] + bias[j].astype(f)).astype(dtype), name="y")]
+    y = te.compute((ROWS, k), lambda i, j: (normed[i, j] + bias[j].astype(f)).astype(dtype), name="y")
+    return [x, weight, bias, y]
 
 
 def convolution(te: Any, dtype: str, k: int) -> list[Any]:
@@ -164,7 +165,11 @@ def masked_sum(te: Any, dtype: str, k: int) -> list[Any]:
     t, f = _tir(), "float32"
     x, mask = te.placeholder((ROWS, 4, k), dtype, name="x"), te.placeholder((ROWS, k), "bool", name="mask")
     axis = te.reduce_axis((0, k), name="k")
-    kept = te.compute(x.shape, lambda i, j, c: t.if_then_else(mask[i, c], x[i, j, c].astype(f), t.const(0.0, f)), name="kept")
+
+    def let_through(i: Any, j: Any, c: Any) -> Any:
+        return t.if_then_else(mask[i, c], x[i, j, c].astype(f), t.const(0.0, f))
+
+    kept = te.compute(x.shape, let_through, name="kept")
     total = te.compute((ROWS, 4), lambda i, j: te.sum(kept[i, j, axis], axis), name="total")
     return [x, mask, te.compute((ROWS, 4), lambda i, j: total[i, j].astype(dtype), name="y")]
 
@@ -333,13 +338,40 @@ class Bench:
             for outputs, expected in zip(ran, self.expected, strict=True)
         ]
 
+    def verdict(self, group: str, name: str, ran: list[list[Any]], plain: list[list[Any]] | None) -> dict[str, Any]:
+        """idle: nothing differs from the plain program on any case."""
+        errors = [float(error) if np.isfinite(error) else 1e300 for error in self.errors(ran)]
+        return {"group": group, "name": name, "errors": errors, "idle": plain is not None and _same(ran, plain)}
+
 
 def _same(one: list[list[Any]], other: list[list[Any]]) -> bool:
     return all(a.tobytes() == b.tobytes() for x, y in zip(one, other, strict=True) for a, b in zip(x, y, strict=True))
 
 
+def scheduled(name: str, dtype: str, k: int, seed: int, count: int) -> list[dict[str, Any]]:
+    """`judge`, of real schedules of a program: each as it is, and wrong ones made of it."""
+    import tvm
+
+    from littledragon.compiler import proposals, traces
+
+    module = program(name, dtype, k)
+    text = str(tvm.ir.save_json(module))
+    proposed = proposals.propose(text, TARGET, "llvm", [], count, seed, 0, 16)
+    found: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory() as folder:
+        bench = Bench(module, folder, seed)
+        for one in proposed:
+            admitted = traces.admit(text, one["trace"], TARGET)
+            if admitted["failed"] is None:
+                candidate = tvm.ir.load_json(admitted["scheduled"])
+                ran = bench.run(candidate)
+                found.append(bench.verdict("right", "scheduled", ran, None))
+                found += _wrong(bench, candidate, ran)
+    return found
+
+
 def judge(name: str, dtype: str, k: int, seed: int, mutate: bool = True) -> list[dict[str, Any]]:
-    """Every wrong and every right kernel of a program: what it is, its error on each case, whether anything changed."""
+    """Every right and wrong kernel of a program: group (right, wrong, rounding), name, errors by case, idle."""
     return judged(program(name, dtype, k), seed, mutate)
 
 
@@ -352,35 +384,38 @@ def judged(module: Any, seed: int, mutate: bool = True) -> list[dict[str, Any]]:
         plain = bench.run(module)
         found = []
 
-        def note(group: str, name: str, ran: list[list[Any]]) -> None:
-            errors = [float(e) if np.isfinite(e) else 1e300 for e in bench.errors(ran)]
-            found.append({"group": group, "name": name, "errors": errors, "same": _same(ran, plain), "share":[float(np.mean(kernels.plain(a[0])!=(b[0]["value"] if b[0].dtype.names else b[0]))) for a,b in zip(ran,bench.expected)]})
+        def note(name: str, ran: list[list[Any]]) -> None:
+            found.append(bench.verdict("right", name, ran, plain))
 
-        note("right", "plain", plain)
-        note("right", "no_fused_multiply_add", bench.run(module, PLAIN))
+        note("plain", plain)
+        note("no_fused_multiply_add", bench.run(module, PLAIN))
         for variant in RIGHT:
             changed = variant(module)
             if changed is not None:
-                note("right", variant.__name__, bench.run(changed))
+                note(variant.__name__, bench.run(changed))
         whole = not bench.rounding.discrete and not any("float8" in s["dtype"] for s in bench.specs)
         if bench.rounding.stored is not None and whole:
             text = reference.widen(tvm.ir.save_json(module), ("float16", "bfloat16", "float32"), "float64")
-            note("right", "exactly_rounded", bench.run(tvm.ir.load_json(text), wide=True))
-        if not mutate:
-            return found
-        for group, mutations in (("wrong", wrong.FAULTS), ("rounding", wrong.ROUNDINGS)):
-            for mutation in mutations:
-                changed = mutation(module, random.Random(seed))
-                if changed is not None:
-                    note(group, mutation.__name__, bench.run(changed))
-        for kind_ in wrong.SPOILT:
-            spoilt = [
-                [
-                    wrong.spoil(kind_, output, arrays[place], seed)
-                    for output, place in zip(outputs, bench.outputs, strict=True)
-                ]
-                for outputs, arrays in zip(plain, bench.inputs, strict=True)
+            note("exactly_rounded", bench.run(tvm.ir.load_json(text), wide=True))
+        return found + (_wrong(bench, module, plain) if mutate else [])
+
+
+def _wrong(bench: Bench, module: Any, plain: list[list[Any]]) -> list[dict[str, Any]]:
+    found = []
+    for group, mutations in (("wrong", wrong.FAULTS), ("rounding", wrong.ROUNDINGS)):
+        for mutation in mutations:
+            changed = mutation(module, random.Random(bench.seed))
+            if changed is not None:
+                found.append(bench.verdict(group, mutation.__name__, bench.run(changed), plain))
+    for kind_ in wrong.SPOILT:
+        spoilt = [
+            [
+                wrong.spoil(kind_, output, arrays[place], bench.seed)
+                for output, place in zip(outputs, bench.outputs, strict=True)
             ]
-            if all(all(one is not None for one in outputs) for outputs in spoilt):
-                note("wrong", kind_, spoilt)  # type: ignore[arg-type]
-        return found
+            for outputs, arrays in zip(plain, bench.inputs, strict=True)
+        ]
+        changed_all = [[output for output in outputs if output is not None] for outputs in spoilt]
+        if all(len(outputs) == len(bench.outputs) for outputs in changed_all):
+            found.append(bench.verdict("wrong", kind_.replace(" ", "_"), changed_all, plain))
+    return found

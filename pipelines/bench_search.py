@@ -1,0 +1,307 @@
+"""`dragon bench search`: the engine against MetaSchedule's own tuner, on the same workloads, trials and machine.
+
+    dragon bench search --target llvm --workloads 2 --trials 32
+    dragon bench search --target cuda --zoo paper --workloads 12 --trials 64 --stock 2
+
+Ours is what users run: the stages search and verify of a work directory, through the driver and the local executor.
+Stock is `meta_schedule.tune_tir` in a process of its own, one workload after the other, on as many of the same
+workloads as `stock` says, right after ours. Best latencies are compared as this device measures both, with the same
+clock: each side's best trace, checked, timed in three fresh processes. Nothing else should run on the machine.
+"""
+
+import json
+import math
+import os
+import resource
+import statistics
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from rich.console import Console
+from rich.table import Table
+
+from littledragon.compiler import children, targets
+from littledragon.compiler.inputs import CASES
+from littledragon.pipelines import driver, search
+from littledragon.pipelines.config import Config
+from littledragon.pipelines.executor import executor
+from littledragon.pipelines.store import Store
+from littledragon.schemas.gates import OK
+from littledragon.validators import device as devices
+from littledragon.validators.device import GateFailed
+
+Row = dict[str, Any]
+
+WARMING_S: Final = 30.0
+"""The GPU's busy share is taken after so long: before, processes start."""
+STOCK_DEADLINE_S: Final = 3600.0
+TICK_S: Final = 0.2
+
+
+def measure(
+    console: Console,
+    *,
+    target: str = "llvm",
+    device: str = "real",
+    zoo: str = "demo",
+    limit: int | None = None,
+    workloads: int = 2,
+    trials: int = 32,
+    stock: int | None = None,
+    jobs: int | None = None,
+    seed: int = 0,
+    workdir: Path | None = None,
+    out: Path | None = None,
+) -> int:
+    """Run both sides and print what they did; 1 where a side measured nothing.
+
+    Args:
+        console: where it is printed.
+        target, device, zoo, limit: as for every stage.
+        workloads: how many workloads ours searches, of each family in turn.
+        trials: candidates of each.
+        stock: on how many of these stock runs as well; all if not given.
+        jobs: CPU slots of ours; one a core if not given.
+        seed: of both.
+        workdir: a work directory with its workloads; made anew if not given.
+        out: a file for all figures, as JSON.
+
+    Raises:
+        UserError: what the stages say.
+    """
+    config = Config(
+        target=target,  # type: ignore[arg-type]
+        device=device,  # type: ignore[arg-type]
+        zoo=zoo,  # type: ignore[arg-type]
+        limit=limit,
+        workloads=workloads,
+        rounds=math.ceil(trials / PER_ROUND),
+        candidates_per_round=min(PER_ROUND, trials),
+        seed=seed,
+        repeat_ms=10.0,
+        search_repeat_ms=4.0 if target == "cuda" else 10.0,
+        build_deadline_s=60.0,
+    )
+    with tempfile.TemporaryDirectory(prefix="dragon-bench-") as scratch:
+        place = workdir or Path(scratch) / "work"
+        store = Store.open(place, create=True)
+        with executor("local", workers=jobs) as where:
+            if store.manifest("workloads") is None:
+                driver.run(store, ["workloads"], config, where)
+            ours = _ours(store, config, where)
+        chosen = search.chains(store, config)
+        peers = {}
+        for chain in chosen[: len(chosen) if stock is None else stock]:
+            peers[chain.workload_id] = _stock(store, chain.workload_id, config, trials)
+        pairs = _best(store, config, peers)
+    _print(console, ours, peers, pairs)
+    if out is not None:
+        found = {"ours": ours, "stock": peers, "best": pairs}
+        out.write_text(json.dumps(found, indent=1), encoding="utf-8")
+    return 0 if ours["checked"] else 1
+
+
+PER_ROUND: Final = 16
+
+
+@dataclass
+class Watched:
+    """What was used while something ran: seconds, CPU seconds of this process and its children, GPU busy shares."""
+
+    seconds: float = 0.0
+    cpu_s: float = 0.0
+    busy: list[tuple[float, float]] = field(default_factory=list)
+
+    def busy_after(self, start: float) -> float | None:
+        late = [share for at, share in self.busy if at >= start]
+        return statistics.fmean(late) if late else None
+
+
+@contextmanager
+def watched(target: str) -> Iterator[Watched]:
+    """Watch this machine while the block runs."""
+    seen, ended, began = Watched(), threading.Event(), time.perf_counter()
+
+    def look() -> None:
+        while not ended.wait(TICK_S):
+            share = _gpu_share()
+            if share is None:
+                return
+            seen.busy.append((time.perf_counter() - began, share))
+
+    thread = threading.Thread(target=look, daemon=True)
+    if target == "cuda":
+        thread.start()
+    before = _cpu_s()
+    try:
+        yield seen
+    finally:
+        children.close_all()  # what they used counts once they have ended
+        seen.cpu_s, seen.seconds = _cpu_s() - before, time.perf_counter() - began
+        ended.set()
+
+
+def _cpu_s() -> float:
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(one.ru_utime + one.ru_stime for one in used)
+
+
+def _gpu_share() -> float | None:
+    """The share of the last moments in which the GPU ran a kernel; None where there is no GPU to ask."""
+    try:
+        import pynvml
+
+        from littledragon.compiler.environment import gpu_index
+
+        pynvml.nvmlInit()
+        return float(pynvml.nvmlDeviceGetUtilizationRates(pynvml.nvmlDeviceGetHandleByIndex(gpu_index())).gpu) / 100
+    except (ImportError, pynvml.NVMLError):
+        return None
+
+
+def _ours(store: Store, config: Config, where: Any) -> Row:
+    """The stages search and verify, each watched."""
+    found: Row = {}
+    for name in ("search", "verify"):
+        with watched(config.target) as seen:
+            driver.run(store, [name], config, where)
+        found[name] = {"seconds": seen.seconds, "cpu_s": seen.cpu_s, "gpu_busy": seen.busy_after(WARMING_S)}
+    status: dict[str, int] = {}
+    for row in store.rows("candidates", "source <> 'default'"):
+        status[row["status"]] = status.get(row["status"], 0) + 1
+    verdicts = store.rows("verdicts")
+    small = [row for row in verdicts if row["latency_us"] is not None and row["latency_us"] < SMALL_US]
+    return found | {
+        "candidates": sum(status.values()),
+        # A wrong one was checked as well, and a hopeless one timed once.
+        "checked": sum(status.get(gate, 0) for gate in (OK, "correct", "timed")),
+        "status": status,
+        "verified": len(verdicts),
+        "stable": sum(row["status"] == OK for row in verdicts),
+        "small": len(small),
+        "small_stable": sum(row["status"] == OK for row in small),
+        "workloads": len(search.chains(store, config)),
+    }
+
+
+SMALL_US: Final = 8.0
+"""Kernels below that are launch-bound under an evaluator that calls them in a loop."""
+
+
+def _stock(store: Store, workload_id: str, config: Config, trials: int) -> Row:
+    """Stock's tuner on one workload, in a process of its own."""
+    (row,) = store.rows("workloads", "workload_id = $id AND state = 'ok'", id=workload_id)[:1]
+    answer: Row = children.once(
+        "littledragon.compiler.stock:tune",
+        deadline_s=STOCK_DEADLINE_S,
+        module=row["module"],
+        target=targets.target(config.target),
+        rules=row["rules"],
+        trials=trials,
+        seed=config.seed + 1,
+        build_timeout_s=30.0,
+    )
+    return answer
+
+
+def _best(store: Store, config: Config, peers: dict[str, Row]) -> list[Row]:
+    """Of each workload that both sides searched, the latency of the best that each found, as this device times both."""
+    if config.device == "simulated":
+        return []
+    pairs: list[Row] = []
+    for workload_id, peer in peers.items():
+        (row,) = store.rows("workloads", "workload_id = $id AND state = 'ok'", id=workload_id)[:1]
+        own = [
+            candidate
+            for candidate in store.rows("candidates", "workload_id = $id AND status = 'ok'", id=workload_id)
+            if candidate["source"] != "default"
+        ]
+        theirs = sorted((trial for trial in peer["trials"] if trial[1] is not None), key=lambda trial: trial[1])
+        if not own or not theirs:
+            continue
+        best = min(own, key=lambda candidate: float(candidate["latency_us"]))
+        (trace,) = store.rows("traces", "candidate_id = $id", id=best["candidate_id"])
+        ours_us, stock_us = time_all(row, [[trace["trace"]], [trial[2] for trial in theirs[:CHANCES]]], config)
+        pairs.append({"workload_id": workload_id, "ours_us": ours_us, "stock_us": stock_us})
+    return pairs
+
+
+CHANCES: Final = 3
+"""Stock never checks results: its best may be wrong, so the best of its three best that are right is taken."""
+
+
+def time_all(workload: Row, sides: Sequence[Sequence[str]], config: Config) -> list[float | None]:
+    """Of each side, the least latency (µs) of its traces that compute the right answer; None where none does."""
+    device = devices.open_device(config.device, targets.target(config.target), search.deadlines(config))
+    asked = devices.Workload(workload["module"], json.loads(workload["inputs"]))
+    found: list[float | None] = []
+    with tempfile.TemporaryDirectory(prefix="dragon-bench-") as scratch:
+        for traces in sides:
+            latencies = []
+            for trace in traces:
+                made = device.make(asked, Path(tempfile.mkdtemp(dir=scratch)), trace=trace)
+                if made.kernel is None:
+                    continue
+                try:
+                    checked = device.check(made.kernel, asked, range(len(CASES)), config.seed)
+                    checked.judge()
+                    runs = [
+                        device.time_fresh(
+                            [(made.kernel, checked.run_s)], asked, config.repeat_ms, process, config.seed
+                        )[0]
+                        for process in range(3)
+                    ]
+                except GateFailed:
+                    continue
+                latencies.append(statistics.median(statistics.median(run) for run in runs if isinstance(run, list)))
+            found.append(min(latencies, default=None))
+    return found
+
+
+def _print(console: Console, ours: Row, peers: dict[str, Row], pairs: Sequence[Row]) -> None:
+    table = Table("", "candidates", "checked", "s", "checked/s", "CPU s/checked", "GPU busy")
+    for name, seconds, cpu_s, busy in (
+        ("ours, search", ours["search"]["seconds"], ours["search"]["cpu_s"], ours["search"]["gpu_busy"]),
+        (
+            "ours, with verify",
+            ours["search"]["seconds"] + ours["verify"]["seconds"],
+            ours["search"]["cpu_s"] + ours["verify"]["cpu_s"],
+            ours["verify"]["gpu_busy"],
+        ),
+    ):
+        table.add_row(*_line(name, ours["candidates"], ours["checked"], seconds, cpu_s, busy))
+    for workload_id, peer in peers.items():
+        timed = sum(trial[1] is not None for trial in peer["trials"])
+        table.add_row(*_line(f"stock, {workload_id}", len(peer["trials"]), timed, peer["seconds"], peer["cpu_s"], None))
+    console.print(table)
+    console.print(
+        f"{ours['workloads']} workloads, {os.cpu_count()} CPUs; candidates by gate: {ours['status']}; verified "
+        f"{ours['verified']}, stable {ours['stable']}; below {SMALL_US:g} µs {ours['small']}, of these stable "
+        f"{ours['small_stable']}"
+    )
+    rates = [sum(t[1] is not None for t in peer["trials"]) / peer["seconds"] for peer in peers.values()]
+    costs = [peer["cpu_s"] / max(1, sum(t[1] is not None for t in peer["trials"])) for peer in peers.values()]
+    if rates and ours["checked"]:
+        rate, cost = ours["checked"] / ours["search"]["seconds"], ours["search"]["cpu_s"] / ours["checked"]
+        console.print(_ratios("checked candidates a second, ours over stock", [rate / max(one, 1e-9) for one in rates]))
+        console.print(_ratios("CPU seconds a checked candidate, stock over ours", [one / cost for one in costs]))
+    gains = [pair["stock_us"] / pair["ours_us"] for pair in pairs if pair["ours_us"] and pair["stock_us"]]
+    if gains:
+        console.print(_ratios("best latency at equal trials, stock over ours", gains))
+
+
+def _line(name: str, candidates: int, checked: int, seconds: float, cpu_s: float, busy: float | None) -> list[str]:
+    share = "" if busy is None else f"{busy:.0%}"
+    rate, cost = checked / max(seconds, 1e-9), cpu_s / max(checked, 1)
+    return [name, str(candidates), str(checked), f"{seconds:.1f}", f"{rate:.2f}", f"{cost:.2f}", share]
+
+
+def _ratios(name: str, ratios: Sequence[float]) -> str:
+    middle = math.exp(statistics.fmean(math.log(max(ratio, 1e-9)) for ratio in ratios))
+    return f"{name}: {middle:.2f} (geometric mean of {len(ratios)}, from {min(ratios):.2f} to {max(ratios):.2f})"

@@ -1,0 +1,141 @@
+"""The quick reference is the plain program, bit for bit; and what it says it knows of outputs."""
+
+import random
+import tempfile
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from littledragon.compiler import exactness, inputs, lowering, reference, targets
+from littledragon.compiler.brisk import brisk
+from littledragon.compiler.features import features
+from littledragon.compiler.zoo import blocks
+
+LLVM = targets.target("llvm")
+Te = Any
+
+
+def module(*tensors: Any) -> Any:
+    import tvm
+    from tvm import te
+
+    function = te.create_prim_func(list(tensors)).with_attr("global_symbol", "main")
+    return tvm.IRModule({"main": function})
+
+
+def ran(program: Any, specs: list[dict[str, Any]], case: int = 0) -> list[Any]:
+    import tvm
+
+    arguments = [tvm.runtime.tensor(array) for array in inputs.make(specs, case, 1)]
+    tvm.compile(program, target=tvm.target.Target(LLVM))["main"](*arguments)
+    return [argument.numpy() for argument in arguments]
+
+
+def same_bits(program: Any, specs: list[dict[str, Any]]) -> bool:
+    pairs = zip(ran(program, specs), ran(brisk(program), specs), strict=True)
+    return all(plain.tobytes() == quick.tobytes() for plain, quick in pairs)
+
+
+def product(m: int, n: int, k: int, dtype: str, wide: str, batch: int = 1) -> Any:
+    from tvm import te
+
+    x = te.placeholder((batch, m, k), dtype, name="x")
+    w = te.placeholder((batch, n, k), dtype, name="w")
+    axis = te.reduce_axis((0, k), name="k")
+    term: Callable[..., Any] = lambda b, i, j: te.sum(x[b, i, axis].astype(wide) * w[b, j, axis].astype(wide), axis)  # noqa: E731
+    y = te.compute((batch, m, n), term, name="y")
+    return module(x, w, y)
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "k"), [(1, 1, 5), (1, 37, 9), (499, 67, 33), (12, 48, 100), (33, 16, 7), (7, 17, 1), (64, 1, 50)]
+)
+@pytest.mark.parametrize(
+    ("dtype", "wide"),
+    [("float32", "float32"), ("float16", "float32"), ("bfloat16", "float32"), ("float8_e4m3fn", "float32"),
+     ("int8", "int32"), ("uint8", "int32"), ("float16", "float16")],
+)  # fmt: skip
+def test_products_of_any_extent_have_the_same_bits(m: int, n: int, k: int, dtype: str, wide: str) -> None:
+    program = product(m, n, k, dtype, wide, batch=2 if m < 100 else 1)
+    assert same_bits(program, inputs.specs(program, features(program)))
+
+
+@pytest.mark.slow
+def test_a_sample_of_the_zoo_has_the_same_bits() -> None:
+    operators: dict[str, Any] = {}
+    sample = list(blocks("paper"))
+    random.Random(11).shuffle(sample)
+    for block in sample:
+        operators.setdefault(block.operator, block)
+    compared = 0
+    for block in list(operators.values())[:150]:
+        for row in lowering.extract("paper", [block.id], LLVM, block.cases[0].name):
+            if row["state"] != "ok" or row["flops"] > 1e8:
+                continue
+            import json
+
+            import tvm
+
+            program = tvm.ir.load_json(row["module"])
+            assert same_bits(program, json.loads(row["inputs"])), (block.id, row["task"])
+            compared += 1
+    assert compared >= 30
+
+
+def known(program: Any) -> Any:
+    return exactness.known(program, inputs.specs(program, features(program)))[0]
+
+
+def test_sums_that_fit_are_known_and_those_that_do_not_are_not() -> None:
+    assert known(product(4, 4, 4096, "float16", "float32")) == (0.0, 0.0)
+    assert known(product(4, 4, 4096, "float16", "float16")) == (0.0, 0.0)
+    assert known(product(4, 4, 1 << 15, "float16", "float16")) is None
+    assert known(product(4, 4, 64, "bfloat16", "bfloat16")) == (0.0, 0.0)
+    assert known(product(4, 4, 4096, "bfloat16", "bfloat16")) is None
+
+
+def test_a_square_of_one_input_is_no_sum_of_either_sign() -> None:
+    from tvm import te
+
+    def squares(k: int) -> Any:
+        x, axis = te.placeholder((4, k), "float16", name="x"), te.reduce_axis((0, k), name="k")
+        return module(x, te.compute((4,), lambda i: te.sum(x[i, axis] * x[i, axis], axis), name="y"))
+
+    assert known(squares(512)) == (0.0, 0.0)
+    assert known(squares(513)) is None
+
+
+def test_what_is_not_understood_is_not_known() -> None:
+    from tvm import te
+
+    x = te.placeholder((4, 64), name="x")
+    assert known(module(x, te.compute((4, 64), lambda i, j: te.exp(x[i, j]), name="y"))) is None
+    root = te.compute((4, 64), lambda i, j: te.floor(te.sqrt(x[i, j])), name="y")
+    assert known(module(x, root)) is None
+
+
+def test_known_outputs_hold_for_every_order() -> None:
+    """What is called exact is what whole numbers give."""
+    program = product(5, 6, 1000, "float16", "float16")
+    specs = inputs.specs(program, features(program))
+    x, w, _ = (array.astype(np.float64) for array in inputs.make(specs, exactness.CASE, 1))
+    assert np.array_equal(ran(program, specs, exactness.CASE)[2], np.einsum("bik,bjk->bij", x, w))
+
+
+def test_rounded_whole_numbers_have_ends_around_ties() -> None:
+    import tvm
+    from tvm import te
+
+    x = te.placeholder((1000,), name="x")
+    y = te.compute((1000,), lambda i: te.round(x[i] * 0.5).astype("int8"), name="y")
+    program = module(x, y)
+    specs = inputs.specs(program, features(program))
+    with tempfile.TemporaryDirectory() as folder:
+        text = tvm.ir.save_json(program)
+        found = reference.reference(text, LLVM, specs, [0, 3], 0, f"{folder}/r")
+        normal, whole = (np.load(found["outputs"][case][0]) for case in ("0", "3"))
+    values = inputs.make(specs, 3, 0)[0]
+    assert np.array_equal(whole["low"] < whole["high"], np.abs(values) == 1)  # 0.5 may go either way
+    assert np.mean(normal["low"] < normal["high"]) < 0.01
