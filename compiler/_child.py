@@ -105,15 +105,28 @@ def _die_with(parent: int) -> None:
         os._exit(1)
 
 
+class _NoTorch:
+    """Answers imports of PyTorch as if it were not installed. Libraries look for it among the modules that are loaded,
+    so there must be no entry of that name either."""
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
+        if name == "torch" or name.startswith("torch."):
+            raise ModuleNotFoundError(f"No module named '{name}'", name=name)
+
+
+_no_torch: Final = _NoTorch()
+
+
 def leave_torch_alone() -> None:
     """TVM imports PyTorch wherever it is installed, 200 MB and seconds; here it finds none. `with_torch` ends that."""
-    sys.modules.setdefault("torch", None)  # type: ignore[arg-type]  # None: an import of it raises
+    if _no_torch not in sys.meta_path:
+        sys.meta_path.insert(0, _no_torch)
 
 
 def with_torch() -> None:
     """Let this process import PyTorch."""
-    if sys.modules.get("torch", ...) is None:
-        del sys.modules["torch"]
+    if _no_torch in sys.meta_path:
+        sys.meta_path.remove(_no_torch)
 
 
 def _receive(questions: int, frames: queue.SimpleQueue[bytes]) -> NoReturn:

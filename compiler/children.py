@@ -110,6 +110,17 @@ def keep_in(folder: Path) -> None:
     _temporary = folder
 
 
+def stop() -> None:
+    """End every child of this process, and let no call start another until `go_on`: the process is ending."""
+    _stopped.set()
+    close_all()
+
+
+def go_on() -> None:
+    """Let calls start children again."""
+    _stopped.clear()
+
+
 def close_all() -> None:
     """End every child of this process: whoever waits for one has a ChildError. A later call starts another."""
     with _workers_lock:
@@ -145,6 +156,8 @@ class Child:
             _children.add(self)
 
     def _start(self) -> "_Running":
+        if _stopped.is_set():
+            raise ChildError("crashed", "interrupted")
         running = self._born() if self.modules else _spawner().start()
         if self.limited:
             running.limit(memory())
@@ -605,6 +618,7 @@ class _Spawner:
                 reply.put(error)
 
 
+_stopped = threading.Event()
 _workers: dict[str, Child] = {}
 _children: "weakref.WeakSet[Child]" = weakref.WeakSet()
 _nurseries: dict[tuple[str, ...], _Nursery] = {}

@@ -25,7 +25,7 @@ def make(
     Args:
         module: M0, as `tvm.ir.save_json`.
         target: the TVM target.
-        folder: the artifact's own, new and empty folder.
+        folder: the artifact's own folder, empty but for what an earlier, killed call of the same left.
         trace: the candidate's trace as `save_json` text; or
         text: its text in the language; with neither, the default schedule.
         build: whether to build what was admitted.
@@ -46,6 +46,7 @@ def make(
     if answer["failed"] or not build:
         return {}
     path = str(Path(folder) / f"kernel{compiling.suffix(target)}")
+    Path(path).unlink(missing_ok=True)  # of a call that was killed on its way; nobody has loaded it
     return {"path": path, **compiling.build(scheduled, target, path)}
 
 

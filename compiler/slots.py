@@ -75,13 +75,23 @@ class Slots:
                 self._changed.notify_all()
             return child
 
+    def close(self) -> None:
+        """End the children that are idle; those that are busy end with the process."""
+        with self._changed:
+            idle = list(self._idle)
+        for child in idle:
+            child.close()
+
 
 def use(count: int | None) -> None:
     """Have so many slots of each kind of target in this process; None: one a core."""
     global _count  # noqa: PLW0603
     with _lock:
+        old = list(_slots.values())
         _count = count
         _slots.clear()
+    for one in old:
+        one.close()
 
 
 def of(kind: str) -> Slots:

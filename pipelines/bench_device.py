@@ -118,9 +118,10 @@ def _recorded(sample: int, seed: int) -> tuple[dict[str, str], list[Recorded]]:
                 if row["kind"] == "workload":
                     modules[row["name"]] = row["module"]
                 elif row["trace"] and row["runs"]:
-                    medians = [statistics.median(run[0]) for run in row["runs"] if run[0]]
+                    runs = [run for run in row["runs"] if run and run[0] and run[1] is not None]
+                    medians = [statistics.median(run[0]) for run in runs]
                     if medians:
-                        wrong = max(run[1] for run in row["runs"]) > WRONG
+                        wrong = max(run[1] for run in runs) > WRONG
                         found.append(Recorded(row["name"], row["trace"], wrong, statistics.median(medians)))
     except (OSError, EOFError, ValueError, KeyError, TypeError) as error:
         raise UserError(f"bench device: LITTLEDRAGON_H200 must name the file of recorded candidates: {error}") from None

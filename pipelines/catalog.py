@@ -8,11 +8,10 @@ moved, any `dragon status` or `dragon query` on it writes the catalog anew.
 
 import os
 import re
-import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from littledragon.pipelines.errors import UserError
 from littledragon.pipelines.files import disk_error, disk_error_of, is_disk_error_of, replace
 from littledragon.schemas.gates import GATES, OK
 from littledragon.schemas.tables import BOOL, BY_NAME, ENVIRONMENTS, FLOAT, INT, OUTCOMES, STRING, TABLES, Table
+from littledragon.validators import scratch
 
 COLUMNS_FILE = "columns.parquet"
 """A file without rows in each stage's directory. Read first, it gives the views their columns and types."""
@@ -187,12 +187,13 @@ def built(path: Path) -> Iterator[Path]:
     import duckdb
 
     # Built elsewhere, as DuckDB cannot write where the path holds a question mark, and a full disk aborts it.
+    held = ExitStack()
     try:
-        scratch = tempfile.TemporaryDirectory(prefix="dragon-catalog-")
+        folder = held.enter_context(scratch.temporary("catalog"))
     except OSError as error:
         raise disk_error(Path(error.filename or os.environ.get("TMPDIR", "TMPDIR")), error) from error
-    with scratch as folder:
-        file = Path(folder) / FILE
+    with held:
+        file = folder / FILE
         try:
             # In the oldest layout, so that an older duckdb shell opens it too.
             with duckdb.connect(str(file), config={"storage_compatibility_version": "v1.0.0"}) as connection:

@@ -105,6 +105,7 @@ class Threads:
         self.count = count
 
     def run(self, module: str, config: Config, items: Iterator[tuple[str, Payload]]) -> Iterator[Answer]:
+        children.go_on()
         settings = dataclasses.asdict(config)
         pool = ThreadPoolExecutor(self.count, "unit")
         pending: set[Future[dict[str, Any]]] = set()
@@ -118,7 +119,7 @@ class Threads:
                 for future in ended:
                     yield _answer(future.result())
         except BaseException:
-            children.close_all()  # what the threads wait for
+            children.stop()  # what the threads wait for, and would start next
             raise
         finally:
             pool.shutdown(wait=not pending, cancel_futures=True)

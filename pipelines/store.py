@@ -200,6 +200,16 @@ class Store:
                 path.unlink(missing_ok=True)
             except OSError as error:
                 raise disk_error(path, error) from error
+        self._forget(sources)
+
+    def _forget(self, gone: list[Path]) -> None:
+        """Let go of the connection and of what is known of files that are gone: DuckDB keeps every file's metadata."""
+        with self._lock:
+            if self._views is not None:
+                self._views.close()
+            self._views, self._views_of = None, (None, {})
+            missing = set(gone)
+            self._verified = {key: stamp for key, stamp in self._verified.items() if key[0] not in missing}
 
     # -- reading -----------------------------------------------------------------------------------
 

@@ -11,7 +11,6 @@ import os
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -19,7 +18,7 @@ import numpy as np
 from littledragon.compiler import build, children, kernels, targets
 from littledragon.compiler.children import Child, ChildError
 from littledragon.validators import observed, scratch
-from littledragon.validators.device import Checked, Deadlines, Device, GateFailed, Kernel, Made, Workload, threads
+from littledragon.validators.device import Checked, Deadlines, Device, GateFailed, Kernel, Workload, threads
 from littledragon.validators.locks import HostLock
 from littledragon.validators.numerics import compare
 from littledragon.validators.references import Reference, references
@@ -46,19 +45,6 @@ class RealDevice(Device):
 
     def working(self) -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext() if self.cuda else self._lock.shared()
-
-    def make(
-        self, workload: Workload, folder: Path, *, trace: str | None = None, text: str | None = None, build: bool = True
-    ) -> Made:
-        made = super().make(workload, folder, trace=trace, text=text, build=build)
-        for again in range(children.LIVES):
-            # A child that was killed while it wrote the kernel leaves a file in the way of the call that is made again.
-            if made.failed is None or not made.failed.reason.startswith("raised: FileExistsError"):
-                break
-            other = folder / f"again-{again}"
-            other.mkdir()
-            made = super().make(workload, other, trace=trace, text=text, build=build)
-        return made
 
     def get_ready(self, workload: Workload, cases: Sequence[int], seed: int) -> None:
         with contextlib.suppress(ChildError), self._reference(workload, cases, seed):

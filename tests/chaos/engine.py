@@ -24,8 +24,6 @@ HERE = Path(__file__).parent
 PROBES = (HERE.parent / "compiler" / "probe", HERE / "probe")
 """Folders that join the package, with functions that run in children: small workloads, and faulty kernels."""
 TABLES = ("candidates", "traces", "environments", "verdicts", "anchors", "outcomes")
-CATALOGUES = "dragon-catalog-*"
-"""What a driver leaves that is killed while it writes its catalogue."""
 DRIVERS = 0.15
 """Of those who are killed, so many are drivers, beside the times when there is nobody else."""
 OBSERVED = {"attempt": 1, "started_at": "2026-01-01T00:00:00Z", "wall_s": 0.0, "host": "here"}
@@ -218,4 +216,4 @@ def leftovers(engine: Engine) -> tuple[list[str], list[str]]:
                 processes.append(" ".join(process.cmdline()))
         except psutil.Error:
             continue
-    return processes, sorted(path.name for path in engine.temporary.iterdir() if not path.match(CATALOGUES))
+    return processes, sorted(path.name for path in engine.temporary.iterdir())

@@ -71,6 +71,15 @@ def test_forked_children_have_one_nursery_and_are_this_process_s_own(child: Chil
     assert pid(child) == first
 
 
+def test_a_child_finds_no_torch_and_nothing_of_that_name(child: Child) -> None:
+    """Libraries take whatever stands under that name among the loaded modules for PyTorch itself."""
+    for one in (child, Child()):
+        with pytest.raises(ChildError, match="ModuleNotFoundError: No module named 'torch'"):
+            one.call(f"{PROBE}:load", deadline_s=20, name="torch")
+        assert one.call(f"{PROBE}:imported", deadline_s=20, name="torch") is False
+        one.close()
+
+
 @pytest.mark.parametrize("by", [signal.SIGSEGV, signal.SIGKILL])
 def test_a_crash_names_the_signal_and_the_last_words(child: Child, by: signal.Signals) -> None:
     with pytest.raises(ChildError, match=f"crashed: {by.name}: last words"):

@@ -140,6 +140,11 @@ def test_a_driver_that_stops_does_not_wait_for_its_children(monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         list(Threads(1).run(ME, Config(), items()))
     assert ended.wait(20)
+    with pytest.raises(children.ChildError, match="interrupted"):
+        child.call("littledragon.probe.calls:pid", deadline_s=20)
+    assert list(Threads(1).run(ME, Config(), iter([]))) == []
+    assert child.call("littledragon.probe.calls:pid", deadline_s=20) > 0
+    child.close()
 
 
 def test_a_scheduler_elsewhere():

@@ -1,5 +1,6 @@
 """Functions that misbehave, for the tests of the supervisor. The folder above joins the `littledragon` namespace."""
 
+import importlib
 import os
 import signal
 import struct
@@ -77,3 +78,7 @@ def grandchild(seconds: float) -> int:
 
 def imported(name: str) -> bool:
     return name in sys.modules
+
+
+def load(name: str) -> None:
+    importlib.import_module(name)
