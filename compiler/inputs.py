@@ -67,8 +67,14 @@ def specs_of(module: str) -> list[Json]:
     return specs(loaded, features(loaded))
 
 
-def make(specs: list[Json], case: int, seed: int) -> list[Any]:
+SHRINK: Final = 2.0**-3
+"""What floats are multiplied by, once for each step of `shrink`: a power of two, so that little of them is lost."""
+
+
+def make(specs: list[Json], case: int, seed: int, shrink: int = 0) -> list[Any]:
     """The arrays of one numerical case, one for each spec, in order; see `CASES`.
+
+    shrink: how often floating-point data is made smaller by `SHRINK`; scales, masks and indices stay as they are.
 
     Raises:
         ValueError: there is no such case.
@@ -77,7 +83,13 @@ def make(specs: list[Json], case: int, seed: int) -> list[Any]:
 
     if not 0 <= case < len(CASES):
         raise ValueError(f"case {case}: choose 0 to {len(CASES) - 1}")
-    return [_fill(spec, case, np.random.default_rng([seed, case, place])) for place, spec in enumerate(specs)]
+    made = [_fill(spec, case, np.random.default_rng([seed, case, place])) for place, spec in enumerate(specs)]
+    if shrink:
+        small = [spec["role"] == "data" and numpy_dtype(spec["dtype"]).kind not in "biu" for spec in specs]
+        made = [
+            array * array.dtype.type(SHRINK**shrink) if one else array for array, one in zip(made, small, strict=True)
+        ]
+    return made
 
 
 def _fill(spec: Json, case: int, random: Any) -> Any:

@@ -29,7 +29,7 @@ KEPT_BYTES: Final = 4 << 30
 Specs = list[dict[str, Any]]
 
 
-def prepare(specs: Specs, case: int, seed: int, out: str) -> list[str | None]:
+def prepare(specs: Specs, case: int, seed: int, out: str, shrink: int = 0) -> list[str | None]:
     """Write each argument of one input case to `<out>.<n>.npy`, for `measure` and `time_all`; None for outputs.
 
     Types that `.npy` does not know are written as the bytes that they are.
@@ -37,7 +37,7 @@ def prepare(specs: Specs, case: int, seed: int, out: str) -> list[str | None]:
     import numpy as np
 
     paths: list[str | None] = []
-    for number, (spec, array) in enumerate(zip(specs, inputs.make(specs, case, seed), strict=True)):
+    for number, (spec, array) in enumerate(zip(specs, inputs.make(specs, case, seed, shrink), strict=True)):
         paths.append(None if spec["role"] == "output" else f"{out}.{number}.npy")
         if paths[-1] is not None:
             np.save(paths[-1], array if array.dtype.isbuiltin == 1 else array.view(f"u{array.dtype.itemsize}"))

@@ -33,6 +33,17 @@ ROUNDOFF: Final = {
     "float8_e5m2": 2.0**-3,
 }
 """Largest relative error of rounding to the type; for bfloat16 that of cutting, which some conversions do."""
+LARGEST: Final = {
+    "float64": 1.7e308,
+    "float32": 3.4e38,
+    "bfloat16": 3.3e38,
+    "float16": 65504.0,
+    "float8_e4m3fn": 448.0,
+    "float8_e5m2": 57344.0,
+}
+"""Largest number of the type, about."""
+MOST_SHRINK: Final = 6
+"""Inputs are made smaller so often, at most, for outputs to be finite."""
 FUNCTIONS: Final = 4e-6
 """Relative error of the approximations of exp, tanh and the like that compilers use in float32."""
 ROUGHLY: Final = 2.0**-10
@@ -55,8 +66,13 @@ def reference(
         specs: how to make each argument, see `compiler/inputs.py`.
 
     Returns:
-        `{"outputs": {case: paths}, "rounding": what `rounding` says of the module}`. A file holds an array of the
-        output's shape: of numbers, as `kernels.plain` gives them, of (value, slack), see `_exact`, or of (low, high).
+        `{"outputs": {case: paths}, "rounding": what `rounding` says of the module, "shrink": {case: steps}}`. A file
+        holds an array of the output's shape: of numbers, as `kernels.plain` gives them, of (value, slack), see
+        `_exact`, or of (low, high). `shrink` says how much smaller than usual the floats of a case are (`inputs.make`): as small
+        as it takes for every output to be finite with room to spare.
+
+    Raises:
+        ValueError: the program's outputs are not finite, however small its inputs are.
     """
     import numpy as np
     import tvm
@@ -73,16 +89,23 @@ def reference(
         sides = [_kernel(one, target) for one in nudged if one is not None]
     known = [None] * len(kernels.outputs(specs)) if found["bits"] else exactness.known(original, specs)
     paths: dict[str, list[str]] = {}
+    shrink: dict[str, int] = {}
     for case in cases:
-        arrays = inputs.make(specs, case, seed)
-        if wide:
-            arrays = [a.astype(np.float32) if str(a.dtype) in NARROW else a for a in arrays]
-        ran = _run(kernel, arrays, specs)
+        for step in range(MOST_SHRINK + 1):
+            arrays = inputs.make(specs, case, seed, step)
+            if wide:
+                arrays = [a.astype(np.float32) if str(a.dtype) in NARROW else a for a in arrays]
+            ran = _run(kernel, arrays, specs)
+            if _finite(ran, specs):
+                break
+        else:
+            raise ValueError(f"the program's outputs are not finite in case {case}, however small its inputs are")
+        shrink[str(case)] = step
         ends = [_run(side, arrays, specs) for side in sides]
         paths[str(case)] = []
         for number, values in enumerate(ran):
             dtype, sure = specs[kernels.outputs(specs)[number]]["dtype"], known[number]
-            if case == exactness.CASE and sure is not None:
+            if case == exactness.CASE and step == 0 and sure is not None:
                 kept = _exact(values, dtype, *sure)
             elif ends and values.dtype.kind in "iu":
                 kept = _between(*(end[number] for end in ends))
@@ -90,7 +113,21 @@ def reference(
                 kept = kernels.plain(values)
             paths[str(case)].append(f"{out}.{case}.{number}.npy")
             np.save(paths[str(case)][-1], kept)
-    return {"outputs": paths, "rounding": found}
+    return {"outputs": paths, "rounding": found, "shrink": shrink}
+
+
+def _finite(ran: list[Any], specs: list[dict[str, Any]]) -> bool:
+    """Whether every output is a number that its own type holds with room to spare."""
+    import numpy as np
+
+    for values, place in zip(ran, kernels.outputs(specs), strict=True):
+        dtype = str(specs[place]["dtype"])
+        if dtype not in LARGEST:
+            continue
+        plain = values if values.dtype == np.float64 else values.astype(np.float32, copy=False)
+        if not bool((np.abs(plain) <= LARGEST[dtype] / 2).all()):
+            return False
+    return True
 
 
 def _kernel(program: Any, target: dict[str, Any]) -> Any:

@@ -157,7 +157,8 @@ def _moved(moved: int, size: int, dtype: str, rounding: Rounding) -> float:
 def _largest_ratio(error: Array, bound: Array) -> float:
     """Largest error over its bound; a bound of zero allows nothing but equality."""
     np.maximum(bound, 1e-300, out=bound)
-    np.divide(error, bound, out=bound)
+    with np.errstate(over="ignore"):  # of a number and one that should be zero
+        np.divide(error, bound, out=bound)
     return float(bound.max())
 
 

@@ -88,10 +88,6 @@ class References:
     ) -> None:
         for case in cases:  # each in a call of its own: a deadline is that of one case
             out = str(self._folder / f"{workload.key}-{seed}")
-            prepared = f"{out}.in.{case}"
-            arguments = call(
-                "littledragon.compiler.kernels:prepare", specs=workload.specs, case=case, seed=seed, out=prepared
-            )
             answer = call(
                 "littledragon.compiler.reference:reference",
                 module=workload.module,
@@ -101,8 +97,15 @@ class References:
                 seed=seed,
                 out=out,
             )
+            reference.arguments[case] = call(
+                "littledragon.compiler.kernels:prepare",
+                specs=workload.specs,
+                case=case,
+                seed=seed,
+                out=f"{out}.in.{case}",
+                shrink=answer["shrink"][str(case)],
+            )
             reference.rounding = Rounding.of(answer["rounding"])
-            reference.arguments[case] = arguments
             reference.outputs[case] = answer["outputs"][str(case)]
         reference.size = sum(Path(path).stat().st_size for path in reference.paths())
 

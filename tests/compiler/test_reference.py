@@ -3,10 +3,12 @@
 import random
 import tempfile
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import tvm
 
 from littledragon.compiler import exactness, inputs, lowering, reference, targets
 from littledragon.compiler.brisk import brisk
@@ -139,3 +141,36 @@ def test_rounded_whole_numbers_have_ends_around_ties() -> None:
     values = inputs.make(specs, 3, 0)[0]
     assert np.array_equal(whole["low"] < whole["high"], np.abs(values) == 1)  # 0.5 may go either way
     assert np.mean(normal["low"] < normal["high"]) < 0.01
+
+
+def test_inputs_are_made_smaller_until_outputs_are_numbers(tmp_path: Path) -> None:
+    """A product of whole int8 weights and float16 overflows where the large ends of both meet."""
+    from tvm import te
+
+    x = te.placeholder((8, 512), "float16", name="x")
+    w = te.placeholder((64, 512), "int8", name="w")
+    k = te.reduce_axis((0, 512), name="k")
+    wide = te.compute(
+        (8, 64), lambda i, j: te.sum(x[i, k].astype("float32") * w[j, k].astype("float32") * 8.0, k), name="wide"
+    )
+    program = module(x, w, te.compute((8, 64), lambda i, j: wide[i, j].astype("float16"), name="y"))
+    specs = inputs.specs(program, features(program))
+    found = reference.reference(str(tvm.ir.save_json(program)), LLVM, specs, [0, 4], 0, f"{tmp_path}/out")
+    assert found["shrink"]["4"] > 0
+    for case, step in found["shrink"].items():
+        (path,) = found["outputs"][case]
+        expected = np.load(path).astype(np.float64)
+        assert np.isfinite(expected).all()
+        assert np.abs(expected).max() <= 65504 / 2
+        a, b, _ = (array.astype(np.float64) for array in inputs.make(specs, int(case), 0, step))
+        np.testing.assert_allclose(expected, 8 * a @ b.T, rtol=1e-3, atol=1e-2 * np.abs(expected).max())
+
+
+def test_a_program_whose_outputs_are_never_finite_has_no_reference(tmp_path: Path) -> None:
+    from tvm import te
+
+    x = te.placeholder((8,), "float32", name="x")
+    program = module(x, te.compute((8,), lambda i: x[i] * te.const(float("inf"), "float32"), name="y"))
+    specs = inputs.specs(program, features(program))
+    with pytest.raises(ValueError, match="not finite in case 0, however small"):
+        reference.reference(str(tvm.ir.save_json(program)), LLVM, specs, [0], 0, f"{tmp_path}/out")

@@ -306,9 +306,9 @@ class Bench:
         self.specs = inputs.specs(module, features(module))
         self.outputs = kernels.outputs(self.specs)
         self.cases = range(len(inputs.CASES))
-        self.inputs = [inputs.make(self.specs, case, seed) for case in self.cases]
         text = tvm.ir.save_json(module)
         found = reference.reference(text, TARGET, self.specs, list(self.cases), seed, f"{folder}/reference")
+        self.inputs = [inputs.make(self.specs, case, seed, found["shrink"][str(case)]) for case in self.cases]
         self.rounding = Rounding.of(found["rounding"])
         self.expected = [[np.load(path) for path in found["outputs"][str(case)]] for case in self.cases]
 
