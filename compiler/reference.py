@@ -68,8 +68,8 @@ def reference(
     Returns:
         `{"outputs": {case: paths}, "rounding": what `rounding` says of the module, "shrink": {case: steps}}`. A file
         holds an array of the output's shape: of numbers, as `kernels.plain` gives them, of (value, slack), see
-        `_exact`, or of (low, high). `shrink` says how much smaller than usual the floats of a case are (`inputs.make`): as small
-        as it takes for every output to be finite with room to spare.
+        `_exact`, or of (low, high). `shrink` says how much smaller than usual the floats of a case are
+        (`inputs.make`): as small as it takes for every output to be finite with room to spare.
 
     Raises:
         ValueError: the program's outputs are not finite, however small its inputs are.
