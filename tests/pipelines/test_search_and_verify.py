@@ -130,6 +130,34 @@ def keep_only(store: Store, workloads: list[dict[str, Any]], name: str, placed: 
     store.plan("workloads", [unit])
 
 
+def test_a_sample_of_the_workloads_is_searched_and_a_larger_one_holds_it(store: Store) -> None:
+    few = dataclasses.replace(SMALL, workloads=1)
+    assert run(store, search, few) == 1
+    more = dataclasses.replace(SMALL, workloads=2)
+    assert run(store, search, more) == 1
+    assert {chain.workload_id for chain in search.chains(store, few)} < {
+        chain.workload_id for chain in search.chains(store, more)
+    }
+    assert run(store, search, SMALL) == 1
+
+
+def test_imported_traces_are_candidates_of_the_first_round(store: Store, tmp_path: Path) -> None:
+    """They are measured beside the default schedule, and not proposed again; without them the round is another unit."""
+    run(store, search, SMALL)
+    of = "workload_id = $id AND source <> 'default'"
+    found = store.rows("candidates", f"{of} AND status = 'ok'", id=content_id("w", "matmul"))[0]
+    (trace,) = store.rows("traces", "candidate_id = $id", id=found["candidate_id"])
+    about = {"candidate_id": found["candidate_id"], "workload_id": found["workload_id"], "target": "llvm"}
+    row = {**about, "database": "d", "line": 1, "trace": trace["trace"], "status": "ok", "reason": None}
+    unit = Unit("import", 1, {}, {"database": "d"})
+    store.commit(unit, Result({"imports": [row]}), OBSERVED)
+    store.plan("import", [unit])
+    assert run(store, search, SMALL) == 1
+    rows = store.rows("candidates", of, id=content_id("w", "matmul"))
+    assert [one["candidate_id"] for one in rows if one["source"] == "imported"] == [found["candidate_id"]]
+    assert len({one["module_hash"] for one in rows}) == len(rows) == 7
+
+
 def test_thin_space_is_exhausted_and_keeps_its_default(
     store: Store, workloads: list[dict[str, Any]], placed: Placed
 ) -> None:
