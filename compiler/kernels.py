@@ -57,7 +57,9 @@ def run(library: str, specs: Specs, case: int, seed: int, threads: int, out: str
     Returns:
         `{"run_s": seconds of the run, "outputs": paths}`.
     """
-    return _run(_load(library, threads), _arguments(_made(json.dumps(specs), case, seed), library), specs, out)
+    arguments = _arguments(_made(json.dumps(specs), case, seed), library)
+    seconds, found = _run(_load(library, threads), arguments, specs)
+    return {"run_s": seconds, "outputs": _saved(found, out)}
 
 
 def measure(
@@ -65,12 +67,13 @@ def measure(
     specs: Specs,
     arrays: list[str | None],
     threads: int,
-    out: str,
     repeat_ms: float,
     hopeless_s: float | None,
     guard: bool,
 ) -> dict[str, Any]:
-    """Run a kernel on prepared arguments, as `run` does, and time it right away, before anything is compared.
+    """Run a kernel on prepared arguments, its outputs poisoned before, and time it right away.
+
+    Its outputs stay in this process until `save` is called, which does not need the device.
 
     Args:
         arrays: what `prepare` gave for these specs.
@@ -79,20 +82,35 @@ def measure(
         guard: whether to look at the inputs afterwards.
 
     Returns:
-        `{"run_s", "outputs", "overwritten", "repeats_us"}`: `overwritten` names the inputs that the run changed, as
+        `{"run_s", "overwritten", "repeats_us"}`: `overwritten` names the inputs that the run changed, as
         far as they were looked at;
         `repeats_us` is null where the run took longer than `hopeless_s` or `SLOW_S`.
     """
     loaded = _load(library, threads)
     pristine = _pristine(specs, arrays, library)
     arguments = _arguments(pristine, library)
-    ran = _run(loaded, arguments, specs, out)
+    seconds, found = _run(loaded, arguments, specs)
+    _unsaved[:] = [found]
     limit = min(SLOW_S, hopeless_s if hopeless_s is not None else SLOW_S)
     return {
-        **ran,
+        "run_s": seconds,
         "overwritten": _overwritten(specs, arrays, arguments) if guard else [],
-        "repeats_us": _time(loaded, arguments, repeat_ms) if ran["run_s"] <= limit else None,
+        "repeats_us": _time(loaded, arguments, repeat_ms) if seconds <= limit else None,
     }
+
+
+def save(out: str) -> list[str]:
+    """Write the outputs of the last `measure` to `<out>.<n>.npy`, as `run` does; the paths.
+
+    Raises:
+        LookupError: this process holds none.
+    """
+    if not _unsaved:
+        raise LookupError("nothing was measured in this process")
+    return _saved(_unsaved.pop(), out)
+
+
+_unsaved: list[list[Any]] = []
 
 
 def time_all(
@@ -164,19 +182,23 @@ def _device(library: str) -> Any:
     return tvm.cpu(0) if library.endswith(".o") else tvm.cuda(0)
 
 
-def _run(loaded: _Loaded, arguments: list[Any], specs: Specs, out: str) -> dict[str, Any]:
-    import numpy as np
-
+def _run(loaded: _Loaded, arguments: list[Any], specs: Specs) -> tuple[float, list[Any]]:
+    """Seconds of one run, and the outputs."""
     function, device = loaded.module["main"], loaded.device
     began = clock.perf_counter()
     function(*arguments)
     device.sync()
     seconds = clock.perf_counter() - began
-    paths = []
-    for number, position in enumerate(outputs(specs)):
-        paths.append(f"{out}.{number}.npy")
-        np.save(paths[-1], plain(arguments[position].numpy()))
-    return {"run_s": seconds, "outputs": paths}
+    return seconds, [arguments[position].numpy() for position in outputs(specs)]
+
+
+def _saved(found: list[Any], out: str) -> list[str]:
+    import numpy as np
+
+    paths = [f"{out}.{number}.npy" for number in range(len(found))]
+    for path, array in zip(paths, found, strict=True):
+        np.save(path, plain(array))
+    return paths
 
 
 def _time(loaded: _Loaded, arguments: list[Any], repeat_ms: float) -> list[float]:

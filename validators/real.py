@@ -8,6 +8,7 @@ one fault ends every later call of a process, the child is replaced after any er
 import contextlib
 import functools
 import os
+import queue
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -71,16 +72,16 @@ class RealDevice(Device):
             def measured(child: Child) -> Checked:
                 return self._check(child, kernel, workload, cases, reference, repeat_ms, hopeless_s, guard)
 
-            lasting = self._measuring()
-            try:
-                checked = measured(lasting)
-                if checked.correct:
-                    return checked
-            except GateFailed as failed:
-                if failed.reason.startswith("deadline"):
-                    raise
-            # What this kernel may have left behind must not count against the next one, nor the last one's against it.
-            lasting.close()
+            with self._measuring() as lasting:
+                try:
+                    checked = measured(lasting)
+                    if checked.correct:
+                        return checked
+                except GateFailed as failed:
+                    if failed.reason.startswith("deadline"):
+                        raise
+                # What this kernel may have left behind must not count against the next, nor the last one's against it.
+                lasting.close()
             alone = Child(MODULES, limited=self.limited)
             try:
                 return measured(alone)
@@ -104,25 +105,30 @@ class RealDevice(Device):
             timed, arguments = repeat_ms is not None and number == 0, reference.arguments[case]
             with scratch.temporary("check") as folder:
                 try:
-                    with self._lock.exclusive():
+                    with contextlib.ExitStack() as alone:
+                        alone.enter_context(self._lock.exclusive())
                         ran = self._ask(
                             child,
                             "measure",
                             self.deadlines.run_s,
+                            threads=self.threads,
                             library=kernel.path,
                             specs=workload.specs,
                             arrays=arguments,
-                            out=f"{folder}/out",
                             repeat_ms=repeat_ms if timed else 1.0,
                             hopeless_s=hopeless_s if timed else 0.0,
                             guard=guard,
                         )
+                        if self.cuda:  # it goes on with another child's kernel meanwhile
+                            alone.close()
+                        outputs = self._ask(child, "save", self.deadlines.run_s, out=f"{folder}/out")
                 except ChildError as error:
                     raise GateFailed("ran", str(error)) from None
                 worst = found.error
-                for path, truth, dtype in zip(ran["outputs"], reference.outputs[case], dtypes, strict=True):
-                    actual, expected = (np.load(one, mmap_mode="r", allow_pickle=False) for one in (path, truth))
-                    worst = max(worst, compare(actual, expected, dtype, reference.rounding))
+                with self.working():
+                    for path, truth, dtype in zip(outputs, reference.outputs[case], dtypes, strict=True):
+                        actual, expected = (np.load(one, mmap_mode="r", allow_pickle=False) for one in (path, truth))
+                        worst = max(worst, compare(actual, expected, dtype, reference.rounding))
             found = replace(
                 found,
                 error=worst,
@@ -199,15 +205,14 @@ class RealDevice(Device):
             specs=workload.specs,
             arrays=arrays,
             repeat_ms=repeat_ms,
+            threads=self.threads,
         )
         return answer
 
     def _ask(self, child: Child, function: str, deadline_s: float, **arguments: Any) -> Any:
         """Call a function of `compiler/kernels.py`. Raises ChildError, and ends a child that may be poisoned."""
         try:
-            answer = child.call(
-                f"littledragon.compiler.kernels:{function}", deadline_s=deadline_s, threads=self.threads, **arguments
-            )
+            answer = child.call(f"littledragon.compiler.kernels:{function}", deadline_s=deadline_s, **arguments)
             if child.offspring():  # they would run while the next kernel is timed
                 child.close()
                 raise ChildError("crashed", "it leaves processes behind")
@@ -217,9 +222,15 @@ class RealDevice(Device):
             raise
         return answer
 
-    def _measuring(self) -> Child:
-        """This process's lasting child that measures."""
-        return children.worker("measure", MODULES, limited=self.limited)
+    @contextlib.contextmanager
+    def _measuring(self) -> Iterator[Child]:
+        """One of this process's lasting children that measure; taken before the device is, never after."""
+        idle = _idle_of(self.target["kind"])
+        name = idle.get()
+        try:
+            yield children.worker(name, MODULES, limited=self.limited)
+        finally:
+            idle.put(name)
 
     def time_empty(self, repeat_ms: float) -> float:
         specs = [{"name": "out", "shape": [1], "dtype": "float32", "role": "output", "low": None, "high": None}]
@@ -231,9 +242,9 @@ class RealDevice(Device):
             except ChildError as error:
                 raise GateFailed("built", str(error)) from None
             try:
-                with self._lock.exclusive():
-                    kernel = Kernel(path, "")
-                    repeats = self._timed(self._measuring(), [(kernel, 0.0)], Workload("", specs), [None], repeat_ms)[0]
+                with self._measuring() as child, self._lock.exclusive():
+                    timed = [(Kernel(path, ""), 0.0)]
+                    repeats = self._timed(child, timed, Workload("", specs), [None], repeat_ms)[0]
             except ChildError as error:
                 raise GateFailed("timed", str(error)) from None
         return statistics.median(repeats)
@@ -261,5 +272,19 @@ def _fresh(kind: str, process: int) -> Child:
     return child
 
 
+MEASURING: Final = {"llvm": 1, "cuda": 2}
+"""Lasting children that measure: on a GPU one writes down what its kernel computed while the other has the device."""
+
+
+@functools.cache
+def _idle_of(kind: str) -> "queue.SimpleQueue[str]":
+    """Names of those that are idle."""
+    idle: queue.SimpleQueue[str] = queue.SimpleQueue()
+    for number in range(MEASURING[kind]):
+        idle.put(f"measure-{kind}-{number}")
+    return idle
+
+
 _processes: dict[tuple[str, int], tuple[Child, int]] = {}
 os.register_at_fork(after_in_child=_processes.clear)
+os.register_at_fork(after_in_child=_idle_of.cache_clear)
