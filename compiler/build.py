@@ -10,6 +10,7 @@ compiler, in every process that loads it (`python/tvm/runtime/module.py`, `load_
 
 import os
 import resource
+import shutil
 import struct
 import subprocess
 import tempfile
@@ -19,11 +20,16 @@ from pathlib import Path
 from typing import Any, Final
 
 from littledragon.compiler import nvrtc
+from littledragon.compiler.targets import DeviceMissing
 
 FAST_MATH: Final = True
 """Whether CUDA kernels are compiled with `--use_fast_math`; see `nvrtc.compile`."""
 LINK_S: Final = 60.0
 """How long the C compiler may take to link one kernel; it takes hundredths of a second."""
+
+
+COMPILERS: Final = ("g++", "gcc", "clang++", "clang", "c++", "cc")
+"""Where neither CXX nor CC names one, as TVM looks for them (`python/tvm/support/cc.py`)."""
 
 
 def suffix(target: dict[str, Any]) -> str:
@@ -32,6 +38,24 @@ def suffix(target: dict[str, Any]) -> str:
     CPU kernels are object files, which the process that loads them links. CUDA kernels are shared libraries.
     """
     return ".o" if target["kind"] == "llvm" else ".so"
+
+
+def require_toolchain(target: dict[str, Any]) -> None:
+    """Check, without TVM, that this machine has what building and loading need. Runs anywhere.
+
+    Raises:
+        DeviceMissing: there is no C compiler; or, for cuda, no NVRTC or headers.
+    """
+    named = os.environ.get("CXX") or os.environ.get("CC")
+    if not any(shutil.which(name) for name in ([named] if named else COMPILERS)):
+        raise DeviceMissing(
+            f"target {target['kind']}: no C compiler here to link kernels: install gcc or clang, or set CXX"
+        )
+    if target["kind"] == "cuda":
+        try:
+            nvrtc.toolkit()
+        except ValueError as error:
+            raise DeviceMissing(f"target cuda: {error}") from None
 
 
 def build(scheduled: str, target: dict[str, Any], path: str) -> dict[str, Any]:

@@ -167,6 +167,8 @@ class Child:
         """From the nursery; from another one, and another, where somebody kills it, or what it has just borne."""
         end = time.monotonic() + _BORN_S
         while True:
+            if _stopped.is_set():
+                raise ChildError("crashed", "interrupted")
             nursery = _nursery(self.modules)
             try:
                 return _Running(nursery)

@@ -1,7 +1,9 @@
 """What is set where latencies are measured. Latencies of two environments are never compared."""
 
+import contextlib
 import os
 import platform
+from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -59,26 +61,47 @@ def gpu() -> tuple[str, str]:
     """
     try:
         import pynvml
-
-        pynvml.nvmlInit()
-        handle = pynvml.nvmlDeviceGetHandleByIndex(gpu_index())
-        cuda = int(pynvml.nvmlSystemGetCudaDriverVersion())
-        limits = [f"{pynvml.nvmlDeviceGetEnforcedPowerLimit(handle) // 1000} W"]
-        for name, kind in (("SM", pynvml.NVML_CLOCK_SM), ("memory", pynvml.NVML_CLOCK_MEM)):
-            limits.append(f"{name} up to {pynvml.nvmlDeviceGetMaxClockInfo(handle, kind)} MHz")
-        model = f"{_text(pynvml.nvmlDeviceGetName(handle))}, {', '.join(limits)}"
-        driver = f"driver {_text(pynvml.nvmlSystemGetDriverVersion())}, CUDA {cuda // 1000}.{cuda % 1000 // 10}"
     except ImportError:
         raise DeviceMissing("target cuda: nvidia-ml-py is not installed: pip install 'littledragon[cuda]'") from None
+    try:
+        handle = gpu_handle(pynvml)
+        cuda = int(pynvml.nvmlSystemGetCudaDriverVersion())
+        model = _text(pynvml.nvmlDeviceGetName(handle))
+        driver = f"driver {_text(pynvml.nvmlSystemGetDriverVersion())}, CUDA {cuda // 1000}.{cuda % 1000 // 10}"
     except pynvml.NVMLError as error:
         raise DeviceMissing(f"target cuda: the driver does not answer: {error}") from None
+    told: tuple[tuple[str, Callable[[], Any]], ...] = (
+        ("{} W", lambda: pynvml.nvmlDeviceGetPowerManagementLimit(handle) // 1000),
+        ("SM up to {} MHz", lambda: pynvml.nvmlDeviceGetMaxClockInfo(handle, pynvml.NVML_CLOCK_SM)),
+        ("memory up to {} MHz", lambda: pynvml.nvmlDeviceGetMaxClockInfo(handle, pynvml.NVML_CLOCK_MEM)),
+    )
+    for words, ask in told:
+        with contextlib.suppress(pynvml.NVMLError):  # not every GPU tells
+            model += f", {words.format(ask())}"
     return model, driver
 
 
-def gpu_index() -> int:
-    """The number that the driver has for the GPU that TVM calls cuda:0."""
-    first = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]
-    return int(first) if first.isdecimal() else 0
+def gpu_handle(pynvml: Any) -> Any:
+    """NVML's handle of the GPU that TVM calls cuda:0, which CUDA_VISIBLE_DEVICES may name by number or by id.
+
+    Raises:
+        NVMLError: there is none, or the driver does not answer.
+    """
+    pynvml.nvmlInit()
+    first = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0].strip()
+    if first.startswith(("GPU-", "MIG-")):
+        return pynvml.nvmlDeviceGetHandleByUUID(first)
+    return pynvml.nvmlDeviceGetHandleByIndex(int(first) if first.isdecimal() else 0)
+
+
+def gpu_name() -> str:
+    """A name of that GPU that is the same for every process of this host: its id, where the driver tells it."""
+    try:
+        import pynvml
+
+        return _text(pynvml.nvmlDeviceGetUUID(gpu_handle(pynvml)))
+    except Exception:  # no bindings, no driver: whoever measures will be told
+        return os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0] or "0"
 
 
 def _text(said: Any) -> str:

@@ -136,9 +136,12 @@ class Search:
         if self._folder is not None:
             with contextlib.suppress(OSError):  # a cache: what does not fit is computed again
                 descriptor, path = tempfile.mkstemp(dir=self._folder)
-                with os.fdopen(descriptor, "wb") as file:
-                    np.savez(file, key=np.uint64(member.key), features=features)
-                Path(path).replace(self._folder / name)
+                try:
+                    with os.fdopen(descriptor, "wb") as file:
+                        np.savez(file, key=np.uint64(member.key), features=features)
+                    Path(path).replace(self._folder / name)
+                finally:
+                    Path(path).unlink(missing_ok=True)
 
     def _kept(self, trace: str) -> tuple[int, Any] | None:
         name = self._name(trace)

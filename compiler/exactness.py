@@ -17,7 +17,15 @@ CASE: Final = 3
 """The small whole numbers of `compiler/inputs.py`."""
 BITS: Final = {"float64": 53, "float32": 24, "float16": 11, "bfloat16": 8, "float8_e4m3fn": 4, "float8_e5m2": 3}
 """Of the significand, the leading one included."""
-LARGEST: Final = {"float16": 65504.0, "float8_e4m3fn": 448.0, "float8_e5m2": 57344.0}
+LARGEST: Final = {
+    "float64": 1.7e308,
+    "float32": 3.4e38,
+    "bfloat16": 3.3e38,
+    "float16": 65504.0,
+    "float8_e4m3fn": 448.0,
+    "float8_e5m2": 57344.0,
+}
+"""Largest number of the type, or a little less."""
 LEAST_EXPONENT: Final = {"float16": -24, "float8_e4m3fn": -9, "float8_e5m2": -16}
 """Of the smallest number; other types have room enough."""
 DEVIATIONS: Final = 8
@@ -276,7 +284,7 @@ def _rounded(state: Known, dtype: str) -> Known:
     """
     if dtype not in BITS:
         return state
-    if state.most > LARGEST.get(dtype, 1e38):
+    if state.most > LARGEST[dtype]:
         raise _Unknown("overflow")
     least = LEAST_EXPONENT.get(dtype, -100)
     if state.grid is not None and state.grid >= least and state.most <= 2.0 ** (BITS[dtype] + state.grid):

@@ -70,19 +70,21 @@ def measure(
     repeat_ms: float,
     hopeless_s: float | None,
     guard: bool,
+    out: str | None,
 ) -> dict[str, Any]:
     """Run a kernel on prepared arguments, its outputs poisoned before, and time it right away.
 
-    Its outputs stay in this process until `save` is called, which does not need the device.
+    Without `out`, its outputs stay in this process until `save` is called, which does not need the device.
 
     Args:
         arrays: what `prepare` gave for these specs.
         repeat_ms: of the repeats, see `time_all`.
         hopeless_s: a kernel that ran longer is not timed.
         guard: whether to look at the inputs afterwards.
+        out: where to write the outputs, as `save` does.
 
     Returns:
-        `{"run_s", "overwritten", "repeats_us"}`: `overwritten` names the inputs that the run changed, as
+        `{"run_s", "overwritten", "repeats_us", "outputs"}`: `overwritten` names the inputs that the run changed, as
         far as they were looked at;
         `repeats_us` is null where the run took longer than `hopeless_s` or `SLOW_S`.
     """
@@ -90,12 +92,13 @@ def measure(
     pristine = _pristine(specs, arrays, library)
     arguments = _arguments(pristine, library)
     seconds, found = _run(loaded, arguments, specs)
-    _unsaved[:] = [found]
+    _unsaved[:] = [found] if out is None else []
     limit = min(SLOW_S, hopeless_s if hopeless_s is not None else SLOW_S)
     return {
         "run_s": seconds,
         "overwritten": _overwritten(specs, arrays, arguments) if guard else [],
         "repeats_us": _time(loaded, arguments, repeat_ms) if seconds <= limit else None,
+        "outputs": None if out is None else _saved(found, out),
     }
 
 

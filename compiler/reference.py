@@ -33,15 +33,6 @@ ROUNDOFF: Final = {
     "float8_e5m2": 2.0**-3,
 }
 """Largest relative error of rounding to the type; for bfloat16 that of cutting, which some conversions do."""
-LARGEST: Final = {
-    "float64": 1.7e308,
-    "float32": 3.4e38,
-    "bfloat16": 3.3e38,
-    "float16": 65504.0,
-    "float8_e4m3fn": 448.0,
-    "float8_e5m2": 57344.0,
-}
-"""Largest number of the type, about."""
 MOST_SHRINK: Final = 6
 """Inputs are made smaller so often, at most, for outputs to be finite."""
 FUNCTIONS: Final = 4e-6
@@ -122,10 +113,10 @@ def _finite(ran: list[Any], specs: list[dict[str, Any]]) -> bool:
 
     for values, place in zip(ran, kernels.outputs(specs), strict=True):
         dtype = str(specs[place]["dtype"])
-        if dtype not in LARGEST:
+        if dtype not in exactness.LARGEST:
             continue
         plain = values if values.dtype == np.float64 else values.astype(np.float32, copy=False)
-        if not bool((np.abs(plain) <= LARGEST[dtype] / 2).all()):
+        if not bool((np.abs(plain) <= exactness.LARGEST[dtype] / 2).all()):
             return False
     return True
 

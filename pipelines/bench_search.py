@@ -27,6 +27,7 @@ from rich.console import Console
 from rich.table import Table
 
 from littledragon.compiler import children, targets
+from littledragon.compiler.environment import gpu_handle
 from littledragon.compiler.inputs import CASES
 from littledragon.pipelines import driver, search
 from littledragon.pipelines.config import Config
@@ -65,7 +66,7 @@ def measure(
         console: where it is printed.
         target, device, zoo, limit: as for every stage.
         workloads: how many workloads ours searches, of each family in turn.
-        trials: candidates of each.
+        trials: candidates of each, for both; rounded up to equal rounds.
         stock: on how many of these stock runs as well; all if not given.
         jobs: CPU slots of ours; one a core if not given.
         seed: of both.
@@ -75,14 +76,16 @@ def measure(
     Raises:
         UserError: what the stages say.
     """
+    rounds = math.ceil(trials / PER_ROUND)
+    trials = rounds * math.ceil(trials / rounds)
     config = Config(
         target=target,  # type: ignore[arg-type]
         device=device,  # type: ignore[arg-type]
         zoo=zoo,  # type: ignore[arg-type]
         limit=limit,
         workloads=workloads,
-        rounds=math.ceil(trials / PER_ROUND),
-        candidates_per_round=min(PER_ROUND, trials),
+        rounds=rounds,
+        candidates_per_round=math.ceil(trials / rounds),
         seed=seed,
         repeat_ms=10.0,
         search_repeat_ms=4.0 if target == "cuda" else 10.0,
@@ -98,7 +101,10 @@ def measure(
         chosen = search.chains(store, config)
         peers = {}
         for chain in chosen[: len(chosen) if stock is None else stock]:
-            peers[chain.workload_id] = _stock(store, chain.workload_id, config, trials)
+            try:
+                peers[chain.workload_id] = _stock(store, chain.workload_id, config, trials)
+            except children.ChildError as error:
+                console.print(f"stock, {chain.workload_id}: {error}", markup=False)
         pairs = _best(store, config, peers)
     _print(console, ours, peers, pairs)
     if out is not None:
@@ -156,12 +162,11 @@ def _gpu_share() -> float | None:
     """The share of the last moments in which the GPU ran a kernel; None where there is no GPU to ask."""
     try:
         import pynvml
-
-        from littledragon.compiler.environment import gpu_index
-
-        pynvml.nvmlInit()
-        return float(pynvml.nvmlDeviceGetUtilizationRates(pynvml.nvmlDeviceGetHandleByIndex(gpu_index())).gpu) / 100
-    except (ImportError, pynvml.NVMLError):
+    except ImportError:
+        return None
+    try:
+        return float(pynvml.nvmlDeviceGetUtilizationRates(gpu_handle(pynvml)).gpu) / 100
+    except pynvml.NVMLError:
         return None
 
 

@@ -93,6 +93,7 @@ class Serial:
     """One item after the other, in this process."""
 
     def run(self, module: str, config: Config, items: Iterator[tuple[str, Payload]]) -> Iterator[Answer]:
+        children.go_on()
         settings = dataclasses.asdict(config)
         for id, payload in items:
             yield _answer(work_here(module, settings, id, payload))

@@ -37,6 +37,8 @@ SLICE: Final = 8
 
 CASE: Final = 0
 """The one input case on which the search checks; verify takes all."""
+MOST_AT_ONCE: Final = 8
+"""Candidates of one round that are under way at once: many rounds are."""
 HOPELESS: Final = 8
 """A candidate whose one run took so many times L0 is not timed further (*chosen*)…"""
 HOPELESS_S: Final = 0.02
@@ -57,6 +59,7 @@ def params(config: Config) -> dict[str, Any]:
         "repeat_ms": config.search_repeat_ms,
         "build_deadline_s": config.build_deadline_s,
         "run_deadline_s": config.run_deadline_s,
+        "reference_deadline_s": config.reference_deadline_s,
     }
 
 
@@ -235,8 +238,12 @@ def work(payload: Payload, config: Config) -> Result:
     workload = devices.Workload(payload["module"], payload["specs"])
     known_us: Future[float | None] = Future()
     trials: list[Trial] = []
-    width = slots.of(payload["target"]["kind"]).count + 2
-    with scratch.temporary("search") as folder, ThreadPoolExecutor(width) as pool:
+    width = min(MOST_AT_ONCE, slots.of(payload["target"]["kind"]).count + 2)
+    with (
+        scratch.temporary("search") as folder,
+        device.hold(workload, config.seed),
+        ThreadPoolExecutor(width) as pool,
+    ):
 
         def begin(trial: Trial) -> "Future[None]":
             trials.append(trial)
@@ -289,8 +296,10 @@ def _propose(payload: Payload, config: Config, device: Device) -> list[Row]:
         round=payload["round"],
         population=config.population,
         warm_up=config.warm_up,
-        folder=str(scratch.own("features")),
+        folder=str(scratch.own(f"features-{payload['workload_id']}")),
     )
+    if payload["round"] + 1 == config.rounds:  # nothing will ask for them again
+        shutil.rmtree(scratch.own(f"features-{payload['workload_id']}"), ignore_errors=True)
     return found
 
 

@@ -49,6 +49,7 @@ def params(config: Config) -> dict[str, Any]:
         "repeat_ms": config.repeat_ms,
         "build_deadline_s": config.build_deadline_s,
         "run_deadline_s": config.run_deadline_s,
+        "reference_deadline_s": config.reference_deadline_s,
         "cases": len(CASES),
     }
 
@@ -140,7 +141,7 @@ def work(payload: Payload, config: Config) -> Result:
     workload = devices.Workload(payload["module"], payload["specs"])
     subjects = [Subject(_row(payload, chosen)) for chosen in payload["chosen"]]
     empty_us = None
-    with scratch.temporary("verify") as folder:
+    with scratch.temporary("verify") as folder, device.hold(workload, config.seed):
 
         def prepare(subject: Subject, chosen: dict[str, Any]) -> None:
             _build_and_check(subject, chosen["trace"], workload, config, device, folder)

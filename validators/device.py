@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from littledragon.compiler import making, slots, targets
+from littledragon.compiler import build, making, slots, targets
 from littledragon.compiler.children import ChildError
 from littledragon.schemas.gates import Gate
 
@@ -150,6 +150,10 @@ class Device(ABC):
         kernel = Kernel(built.get("path", ""), admitted["module_hash"], default)
         return Made(admitted, kernel, None, built.get("build_s", 0.0), built.get("headers"))
 
+    def hold(self, workload: Workload, seed: int) -> contextlib.AbstractContextManager[None]:
+        """Keep what checking this workload needs for as long as the block lasts, once it is made."""
+        return contextlib.nullcontext()
+
     @abstractmethod
     def get_ready(self, workload: Workload, cases: Sequence[int], seed: int) -> None:
         """Make what checking will need, ahead of it. What goes wrong will be said when it is needed."""
@@ -196,7 +200,7 @@ def open_device(kind: str, target: dict[str, Any], deadlines: Deadlines | None =
     """The device of this kind (real or simulated) for a TVM target.
 
     Raises:
-        targets.DeviceMissing: real, and the target's device is not on this machine.
+        targets.DeviceMissing: real, and the target's device, or what builds for it, is not on this machine.
     """
     from littledragon.validators.real import RealDevice
     from littledragon.validators.simulated import SimulatedDevice
@@ -204,6 +208,7 @@ def open_device(kind: str, target: dict[str, Any], deadlines: Deadlines | None =
     if kind == "simulated":
         return SimulatedDevice(target, deadlines or Deadlines())
     targets.require_device(target["kind"])
+    build.require_toolchain(target)
     return RealDevice(target, deadlines or Deadlines())
 
 

@@ -6,7 +6,9 @@ turnstile, and later comers queue behind it: neither readers nor writers starve.
 
 import contextlib
 import fcntl
+import functools
 import os
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -34,7 +36,8 @@ class HostLock:
     @contextlib.contextmanager
     def exclusive(self) -> Iterator[None]:
         """Held by one alone."""
-        with self._held(fcntl.LOCK_EX):
+        # Of this process's threads one waits at the files, which cost two descriptors each.
+        with _gate(self._folder / self._name), self._held(fcntl.LOCK_EX):
             yield
 
     @contextlib.contextmanager
@@ -58,3 +61,11 @@ class HostLock:
             yield descriptor
         finally:
             os.close(descriptor)
+
+
+@functools.cache
+def _gate(path: Path) -> threading.Lock:
+    return threading.Lock()
+
+
+os.register_at_fork(after_in_child=_gate.cache_clear)

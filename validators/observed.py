@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from littledragon.compiler.environment import gpu_index
+from littledragon.compiler.environment import gpu_handle
 
 
 def observe(target: dict[str, Any]) -> dict[str, Any]:
@@ -20,8 +20,7 @@ def _gpu() -> dict[str, Any]:
     except ImportError:
         return {}
     try:
-        pynvml.nvmlInit()
-        handle = pynvml.nvmlDeviceGetHandleByIndex(gpu_index())
+        handle = gpu_handle(pynvml)
     except pynvml.NVMLError:
         return {}
     asked: dict[str, Callable[[], Any]] = {

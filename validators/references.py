@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from littledragon.compiler.children import ChildError
 from littledragon.validators import scratch
 from littledragon.validators.device import Workload
 from littledragon.validators.numerics import Rounding
@@ -31,6 +32,8 @@ class Reference:
     outputs: dict[int, list[str]] = field(default_factory=dict)
     size: int = 0
     users: int = 0
+    failed: dict[int, ChildError] = field(default_factory=dict)
+    """Cases that cannot be made, and why: that is found out once."""
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def paths(self) -> list[str]:
@@ -64,49 +67,60 @@ class References:
             ChildError: it could not be made.
         """
         key = f"{workload.key}-{seed}"
+        with self._held(key):
+            reference = self._made[key]
+            with reference.lock:
+                for case in cases:
+                    if case in reference.failed:
+                        raise reference.failed[case]
+                    if case not in reference.outputs:
+                        try:
+                            self._make(reference, workload, case, seed, target, call)
+                        except ChildError as error:
+                            reference.failed[case] = error
+                            raise
+            yield reference
+
+    def hold(self, workload: Workload, seed: int) -> contextlib.AbstractContextManager[None]:
+        """Keep what there is of a workload's reference, or will be, for as long as the block lasts."""
+        return self._held(f"{workload.key}-{seed}")
+
+    @contextlib.contextmanager
+    def _held(self, key: str) -> Iterator[None]:
         with self._lock:
             reference = self._made.setdefault(key, Reference())
             reference.users += 1
             self._made.move_to_end(key)
         try:
-            with reference.lock:
-                self._make(reference, workload, [c for c in cases if c not in reference.outputs], seed, target, call)
-            yield reference
+            yield
         finally:
             with self._lock:
                 reference.users -= 1
                 self._evict()
 
     def _make(
-        self,
-        reference: Reference,
-        workload: Workload,
-        cases: list[int],
-        seed: int,
-        target: dict[str, Any],
-        call: Call,
+        self, reference: Reference, workload: Workload, case: int, seed: int, target: dict[str, Any], call: Call
     ) -> None:
-        for case in cases:  # each in a call of its own: a deadline is that of one case
-            out = str(self._folder / f"{workload.key}-{seed}")
-            answer = call(
-                "littledragon.compiler.reference:reference",
-                module=workload.module,
-                target=target,
-                specs=workload.specs,
-                cases=[case],
-                seed=seed,
-                out=out,
-            )
-            reference.arguments[case] = call(
-                "littledragon.compiler.kernels:prepare",
-                specs=workload.specs,
-                case=case,
-                seed=seed,
-                out=f"{out}.in.{case}",
-                shrink=answer["shrink"][str(case)],
-            )
-            reference.rounding = Rounding.of(answer["rounding"])
-            reference.outputs[case] = answer["outputs"][str(case)]
+        out = str(self._folder / f"{workload.key}-{seed}")
+        answer = call(
+            "littledragon.compiler.reference:reference",
+            module=workload.module,
+            target=target,
+            specs=workload.specs,
+            cases=[case],
+            seed=seed,
+            out=out,
+        )
+        reference.arguments[case] = call(
+            "littledragon.compiler.kernels:prepare",
+            specs=workload.specs,
+            case=case,
+            seed=seed,
+            out=f"{out}.in.{case}",
+            shrink=answer["shrink"][str(case)],
+        )
+        reference.rounding = Rounding.of(answer["rounding"])
+        reference.outputs[case] = answer["outputs"][str(case)]
         reference.size = sum(Path(path).stat().st_size for path in reference.paths())
 
     def _evict(self) -> None:

@@ -136,7 +136,7 @@ def test_fresh_process_times_all_and_one_crash_costs_only_that_kernel(bench: Ben
 
 
 def test_empty_kernel_has_a_latency(bench: Bench) -> None:
-    assert 0 < bench.device.time_empty(1.0) < 10
+    assert bench.device.time_empty(1.0) > 0
 
 
 def test_cuda_without_a_device_is_refused() -> None:
