@@ -142,7 +142,7 @@ def test_a_driver_that_stops_does_not_wait_for_its_children(monkeypatch):
     assert ended.wait(20)
     with pytest.raises(children.ChildError, match="interrupted"):
         child.call("littledragon.probe.calls:pid", deadline_s=20)
-    assert list(Threads(1).run(ME, Config(), iter([]))) == []
+    assert list(Serial().run(ME, Config(), iter([]))) == []
     assert child.call("littledragon.probe.calls:pid", deadline_s=20) > 0
     child.close()
 

@@ -14,6 +14,7 @@ import pytest
 
 from littledragon.compiler import children, targets
 from littledragon.schemas.ids import digest
+from littledragon.validators import real
 from littledragon.validators.device import Deadlines, GateFailed, Kernel, Made, Workload, open_device
 from littledragon.validators.locks import HostLock
 from littledragon.validators.real import RealDevice
@@ -106,6 +107,51 @@ def test_a_kernel_that_changes_its_input_is_wrong(bench: Bench) -> None:
     assert (checked.error, checked.overwritten, checked.correct) == (0, ("x",), False)
     with pytest.raises(GateFailed, match="correct: it overwrites its input x"):
         checked.judge()
+
+
+def test_outputs_that_died_with_their_child_are_computed_again(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a GPU they are fetched by a second call, once the device is free for another child's kernel."""
+    device = open_device("real", TARGET)
+    assert isinstance(device, RealDevice)
+    device.cuda = True
+    good, call, killed = bench.kernel("shifted", by=1.0), children.Child.call, []
+
+    def call_and_kill(child: children.Child, function: str, **given: Any) -> Any:
+        answer = call(child, function, **given)
+        if function.endswith(":measure") and not killed:
+            killed.append(child.pid)
+            child.close()
+        return answer
+
+    monkeypatch.setattr(children.Child, "call", call_and_kill)
+    checked = device.check(good, bench.workload, [0, 1], 0, repeat_ms=1.0)
+    assert len(killed) == 1
+    assert (checked.correct, checked.cases) == (True, 2)
+    assert checked.repeats_us is not None
+
+
+def test_a_process_times_a_workload_once(bench: Bench) -> None:
+    good = bench.kernel("shifted", by=1.0)
+    other = Workload(bench.workload.module + " ", bench.workload.specs)
+    pids = []
+    for asked in (bench.workload, other, bench.workload):
+        bench.device.time_fresh([(good, 0.0)], asked, 1.0, 0, 0)
+        pids.append(real._processes["llvm", 0][0].pid)
+    assert len(set(pids)) == 3
+    first = real._fresh("cuda", 9, "a")
+    first.start()
+    assert real._fresh("cuda", 9, "b") is first
+    again = real._fresh("cuda", 9, "a")
+    assert again is not first
+    assert first.pid is None
+
+
+def test_a_machine_without_a_compiler_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CXX", raising=False)
+    monkeypatch.delenv("CC", raising=False)
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(targets.DeviceMissing, match="target llvm: no C compiler here to link kernels"):
+        open_device("real", TARGET)
 
 
 def test_checking_times_in_the_same_call_what_is_not_hopeless(bench: Bench) -> None:
