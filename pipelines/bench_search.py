@@ -31,7 +31,9 @@ from littledragon.compiler.environment import gpu_handle
 from littledragon.compiler.inputs import CASES
 from littledragon.pipelines import driver, search
 from littledragon.pipelines.config import Config
+from littledragon.pipelines.errors import UserError
 from littledragon.pipelines.executor import executor
+from littledragon.pipelines.files import read_regular
 from littledragon.pipelines.store import Store
 from littledragon.schemas.gates import OK
 from littledragon.validators import device as devices
@@ -57,6 +59,9 @@ def measure(
     stock: int | None = None,
     jobs: int | None = None,
     seed: int = 0,
+    warm_up: int = 0,
+    timeout: float = 30.0,
+    peers: Path | None = None,
     workdir: Path | None = None,
     out: Path | None = None,
 ) -> int:
@@ -70,12 +75,16 @@ def measure(
         stock: on how many of these stock runs as well; all if not given.
         jobs: CPU slots of ours; one a core if not given.
         seed: of both.
+        warm_up: candidates that ours measures before it asks its cost model; stock waits for 100.
+        timeout: seconds of stock's builder; its default is 30.
+        peers: figures of an earlier run (`out`), whose stock runs are taken where they are of these workloads.
         workdir: a work directory with its workloads; made anew if not given.
         out: a file for all figures, as JSON.
 
     Raises:
         UserError: what the stages say.
     """
+    recorded = _recorded(peers)
     rounds = math.ceil(trials / PER_ROUND)
     trials = rounds * math.ceil(trials / rounds)
     config = Config(
@@ -87,6 +96,7 @@ def measure(
         rounds=rounds,
         candidates_per_round=math.ceil(trials / rounds),
         seed=seed,
+        warm_up=warm_up,
         repeat_ms=10.0,
         search_repeat_ms=4.0 if target == "cuda" else 10.0,
         build_deadline_s=60.0,
@@ -99,16 +109,19 @@ def measure(
                 driver.run(store, ["workloads"], config, where)
             ours = _ours(store, config, where)
         chosen = search.chains(store, config)
-        peers = {}
+        theirs: dict[str, Row] = {}
         for chain in chosen[: len(chosen) if stock is None else stock]:
+            if chain.workload_id in recorded:
+                theirs[chain.workload_id] = recorded[chain.workload_id]
+                continue
             try:
-                peers[chain.workload_id] = _stock(store, chain.workload_id, config, trials)
+                theirs[chain.workload_id] = _stock(store, chain.workload_id, config, trials, timeout)
             except children.ChildError as error:
                 console.print(f"stock, {chain.workload_id}: {error}", markup=False)
-        pairs = _best(store, config, peers)
-    _print(console, ours, peers, pairs)
+        pairs = _best(store, config, theirs, ours["search"]["seconds"] / max(1, ours["workloads"]))
+    _print(console, ours, theirs, pairs)
     if out is not None:
-        found = {"ours": ours, "stock": peers, "best": pairs}
+        found = {"ours": ours, "stock": theirs, "best": pairs, "seed": seed, "timeout": timeout}
         out.write_text(json.dumps(found, indent=1), encoding="utf-8")
     return 0 if ours["checked"] else 1
 
@@ -199,7 +212,21 @@ SMALL_US: Final = 8.0
 """Kernels below that are launch-bound under an evaluator that calls them in a loop."""
 
 
-def _stock(store: Store, workload_id: str, config: Config, trials: int) -> Row:
+def _recorded(file: Path | None) -> dict[str, Row]:
+    """Stock runs of an earlier run of this benchmark, by workload."""
+    if file is None:
+        return {}
+    try:
+        found: dict[str, Row] = json.loads(read_regular(file, MOST_BYTES))["stock"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{file}: holds no figures of this benchmark: {error}") from None
+    return found
+
+
+MOST_BYTES: Final = 1 << 28
+
+
+def _stock(store: Store, workload_id: str, config: Config, trials: int, timeout: float) -> Row:
     """Stock's tuner on one workload, in a process of its own."""
     (row,) = store.rows("workloads", "workload_id = $id AND state = 'ok'", id=workload_id)[:1]
     answer: Row = children.once(
@@ -210,30 +237,30 @@ def _stock(store: Store, workload_id: str, config: Config, trials: int) -> Row:
         rules=row["rules"],
         trials=trials,
         seed=config.seed + 1,
-        build_timeout_s=30.0,
+        build_timeout_s=timeout,
     )
     return answer
 
 
-def _best(store: Store, config: Config, peers: dict[str, Row]) -> list[Row]:
-    """Of each workload that both sides searched, the latency of the best that each found, as this device times both."""
+def _best(store: Store, config: Config, peers: dict[str, Row], share_s: float) -> list[Row]:
+    """Of each workload that both sides searched, the latency of the best that each found, as this device times both;
+    stock's also after `share_s`, which is what ours took for one workload."""
     if config.device == "simulated":
         return []
     pairs: list[Row] = []
     for workload_id, peer in peers.items():
         (row,) = store.rows("workloads", "workload_id = $id AND state = 'ok'", id=workload_id)[:1]
-        own = [
-            candidate
-            for candidate in store.rows("candidates", "workload_id = $id AND status = 'ok'", id=workload_id)
-            if candidate["source"] != "default"
-        ]
-        theirs = sorted((trial for trial in peer["trials"] if trial[1] is not None), key=lambda trial: trial[1])
-        if not own or not theirs:
+        where = "workload_id = $id AND status = 'ok' AND source <> 'default'"
+        own = store.rows("candidates", where, id=workload_id)
+        if not own:
             continue
         best = min(own, key=lambda candidate: float(candidate["latency_us"]))
         (trace,) = store.rows("traces", "candidate_id = $id", id=best["candidate_id"])
-        ours_us, stock_us = time_all(row, [[trace["trace"]], [trial[2] for trial in theirs[:CHANCES]]], config)
-        pairs.append({"workload_id": workload_id, "ours_us": ours_us, "stock_us": stock_us})
+        timed = sorted((trial for trial in peer["trials"] if trial[1] is not None), key=lambda trial: float(trial[1]))
+        soon = [trial for trial in timed if trial[0] <= share_s]
+        sides = [[trace["trace"]], *([trial[2] for trial in some[:CHANCES]] for some in (timed, soon))]
+        ours_us, stock_us, soon_us = time_all(row, sides, config)
+        pairs.append({"workload_id": workload_id, "ours_us": ours_us, "stock_us": stock_us, "stock_soon_us": soon_us})
     return pairs
 
 
@@ -299,6 +326,13 @@ def _print(console: Console, ours: Row, peers: dict[str, Row], pairs: Sequence[R
     gains = [pair["stock_us"] / pair["ours_us"] for pair in pairs if pair["ours_us"] and pair["stock_us"]]
     if gains:
         console.print(_ratios("best latency at equal trials, stock over ours", gains))
+    soon = [pair["stock_soon_us"] / pair["ours_us"] for pair in pairs if pair["ours_us"] and pair["stock_soon_us"]]
+    if pairs:
+        console.print(
+            f"in as long as ours takes for a workload, stock had anything right on {len(soon)} of {len(pairs)}"
+        )
+    if soon:
+        console.print(_ratios("best latency at equal time, stock over ours", soon))
 
 
 def _line(name: str, candidates: int, checked: int, seconds: float, cpu_s: float, busy: float | None) -> list[str]:

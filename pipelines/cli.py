@@ -313,6 +313,13 @@ def export_database(
 @click.option("--workloads", type=click.IntRange(1, 100_000), help="search: how many; 2 if not given.")
 @click.option("--limit", type=click.IntRange(1, 100_000), help="search: zoo blocks at most; all if not given.")
 @click.option("--trials", type=click.IntRange(1, 100_000), help="search: candidates of each; 32 if not given.")
+@click.option("--warm-up", type=click.IntRange(0, 100_000), help="search: candidates before ours asks its cost model.")
+@click.option(
+    "--timeout", type=click.FloatRange(1, 3600), help="search: seconds of the peer's builder; 30 if not given."
+)
+@click.option(
+    "--peers", type=click.Path(path_type=Path), help="search: figures of an earlier run, for its peer's runs."
+)
 @click.option("--stock", type=click.IntRange(0, 100_000), help="search: how many the peer searches; all if not given.")
 @click.option("--families", help="tsel: only these families, with commas between.")
 @click.option("--json", "out", type=click.Path(path_type=Path), help="Write all figures to this file too.")

@@ -2,13 +2,16 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
 
 from littledragon.compiler import children, targets
 from littledragon.compiler.zoo import blocks
-from littledragon.pipelines import bench_search
+from littledragon.pipelines import bench_search, search
+from littledragon.pipelines.config import Config
+from littledragon.pipelines.errors import UserError
 from littledragon.pipelines.store import Store
 
 
@@ -26,6 +29,25 @@ def test_ours_is_measured_on_a_work_directory_of_its_own(tmp_path: Path) -> None
     assert sum(ours["status"].values()) == 8
     assert len(Store.open(tmp_path / "work").rows("anchors")) == 2
     assert "ours, search" in console.export_text()
+
+    ids = [chain.workload_id for chain in search.chains(Store.open(tmp_path / "work"), Config(workloads=2))]
+    recorded = {one: {"seconds": 2.0, "cpu_s": 3.0, "trials": [[1.0, 5.0, "a trace"]]} for one in ids}
+    peers = tmp_path / "peers.json"
+    peers.write_text(json.dumps({"stock": recorded}), encoding="utf-8")
+    again: dict[str, Any] = {
+        "device": "simulated",
+        "workloads": 2,
+        "trials": 4,
+        "jobs": 2,
+        "limit": 6,
+        "workdir": tmp_path / "work",
+    }
+    assert bench_search.measure(console, **again, peers=peers, out=out) == 0
+    assert json.loads(out.read_text(encoding="utf-8"))["stock"] == recorded
+    assert "stock over ours" in console.export_text()
+    peers.write_text("[]", encoding="utf-8")
+    with pytest.raises(UserError, match=r"peers\.json: holds no figures of this benchmark"):
+        bench_search.measure(console, **again, peers=peers)
 
 
 @pytest.mark.slow
