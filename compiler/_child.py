@@ -114,19 +114,15 @@ class _NoTorch:
             raise ModuleNotFoundError(f"No module named '{name}'", name=name)
 
 
-_no_torch: Final = _NoTorch()
-
-
 def leave_torch_alone() -> None:
     """TVM imports PyTorch wherever it is installed, 200 MB and seconds; here it finds none. `with_torch` ends that."""
-    if _no_torch not in sys.meta_path:
-        sys.meta_path.insert(0, _no_torch)
+    sys.meta_path.insert(0, _NoTorch())
 
 
 def with_torch() -> None:
     """Let this process import PyTorch."""
-    if _no_torch in sys.meta_path:
-        sys.meta_path.remove(_no_torch)
+    # A child runs this module as its main one, and whoever imports it has another copy: go by the name.
+    sys.meta_path[:] = [finder for finder in sys.meta_path if type(finder).__name__ != _NoTorch.__name__]
 
 
 def _receive(questions: int, frames: queue.SimpleQueue[bytes]) -> NoReturn:

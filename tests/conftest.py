@@ -99,7 +99,7 @@ def selection(work: str, chosen: dict[str, Any], parent: dict[str, Any] | None, 
 
 def build_tables() -> dict[str, list[dict[str, Any]]]:
     rows: dict[str, list[dict[str, Any]]] = {
-        name: [] for name in BY_NAME if name not in ("outcomes", "examples", "extractions", "placements")
+        name: [] for name in BY_NAME if name not in ("outcomes", "examples", "extractions", "placements", "imports")
     }
     payload = real("payload_fast.txt")
     rows["environments"].append(

@@ -93,7 +93,7 @@ def test_the_records_hold_what_the_student_may_see_and_nothing_else() -> None:
 @pytest.mark.parametrize("name", ["llvm", "cuda"])
 def test_the_environment_in_words(name: str) -> None:
     """It comes from what is stored of the measurements."""
-    row = environment(targets.target(name), "real", {"repeat_ms": 20.0})
+    row = environment(targets.target(name), "simulated", {"repeat_ms": 20.0})
     words = prompts.environment(row)
     assert words.startswith("Apache TVM 0.25.0.post1, target ")
     assert {"llvm": "2 cores", "cuda": "sm_90"}[name] in words
