@@ -9,7 +9,6 @@ compiler, in every process that loads it (`python/tvm/runtime/module.py`, `load_
 """
 
 import os
-import resource
 import shutil
 import struct
 import subprocess
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from littledragon.compiler import nvrtc
+from littledragon.compiler.children import cpu_s
 from littledragon.compiler.targets import DeviceMissing
 
 FAST_MATH: Final = True
@@ -55,7 +55,7 @@ def require_toolchain(target: dict[str, Any]) -> None:
         try:
             nvrtc.toolkit()
         except ValueError as error:
-            raise DeviceMissing(f"target cuda: {error}") from None
+            raise DeviceMissing(str(error)) from None
 
 
 def build(scheduled: str, target: dict[str, Any], path: str) -> dict[str, Any]:
@@ -248,11 +248,6 @@ def _headers(compiled: nvrtc.Compiled) -> str:
 
 def _cpu_ms(run: Callable[[], Any]) -> tuple[Any, float]:
     """What a function gives, and the CPU time that it took, that of ended child processes included."""
-    before = _cpu_s()
+    before = cpu_s()
     answer = run()
-    return answer, 1e3 * (_cpu_s() - before)
-
-
-def _cpu_s() -> float:
-    used = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    return sum(one.ru_utime + one.ru_stime for one in used)
+    return answer, 1e3 * (cpu_s() - before)

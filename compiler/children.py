@@ -135,6 +135,12 @@ def close_all() -> None:
         nursery.close()
 
 
+def cpu_s() -> float:
+    """CPU seconds that this process has used, and all of its children that have ended."""
+    used = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(one.ru_utime + one.ru_stime for one in used)
+
+
 def memory() -> int:
     """The largest a limited child's own data may be, bytes."""
     return int(MEMORY_SHARE * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))

@@ -109,7 +109,7 @@ class Search:
         self.model = ms.cost_model.XGBModel(num_warmup_samples=0, num_tuning_cores=1)
         self._features: dict[int, Any] = {}
         self._folder = None if folder is None else Path(folder)
-        self._scope = hashlib.sha256(f"{target}{context.mod}".encode()).hexdigest()[:16]
+        self._scope = hashlib.sha256(f"{target}{self.original}".encode()).hexdigest()[:16]
         mutators = context.space_generator.mutator_probs or {}
         self._mutators = [(mutator, float(probability)) for mutator, probability in mutators.items()]
 

@@ -32,6 +32,7 @@ Specs = list[dict[str, Any]]
 def prepare(specs: Specs, case: int, seed: int, out: str, shrink: int = 0) -> list[str | None]:
     """Write each argument of one input case to `<out>.<n>.npy`, for `measure` and `time_all`; None for outputs.
 
+    Children keep what they have read by its path: other arguments need another `out`.
     Types that `.npy` does not know are written as the bytes that they are.
     """
     import numpy as np
@@ -42,24 +43,6 @@ def prepare(specs: Specs, case: int, seed: int, out: str, shrink: int = 0) -> li
         if paths[-1] is not None:
             np.save(paths[-1], array if array.dtype.isbuiltin == 1 else array.view(f"u{array.dtype.itemsize}"))
     return paths
-
-
-def run(library: str, specs: Specs, case: int, seed: int, threads: int, out: str) -> dict[str, Any]:
-    """Run a kernel once, its outputs poisoned before, and write each output to `<out>.<n>.npy`.
-
-    Args:
-        library: file of the built kernel.
-        specs: how to make each argument, see `compiler/inputs.py`.
-        case, seed: which inputs.
-        threads: CPU threads that parallel loops may use.
-        out: where to write; 16-bit and 8-bit floats other than float16 are written as float32, which holds them.
-
-    Returns:
-        `{"run_s": seconds of the run, "outputs": paths}`.
-    """
-    arguments = _arguments(_made(json.dumps(specs), case, seed), library)
-    seconds, found = _run(_load(library, threads), arguments, specs)
-    return {"run_s": seconds, "outputs": _saved(found, out)}
 
 
 def measure(
@@ -77,7 +60,10 @@ def measure(
     Without `out`, its outputs stay in this process until `save` is called, which does not need the device.
 
     Args:
+        library: file of the built kernel.
+        specs: how to make each argument, see `compiler/inputs.py`.
         arrays: what `prepare` gave for these specs.
+        threads: CPU threads that parallel loops may use.
         repeat_ms: of the repeats, see `time_all`.
         hopeless_s: a kernel that ran longer is not timed.
         guard: whether to look at the inputs afterwards.
@@ -103,7 +89,9 @@ def measure(
 
 
 def save(out: str) -> list[str]:
-    """Write the outputs of the last `measure` to `<out>.<n>.npy`, as `run` does; the paths.
+    """Write the outputs of the last `measure` to `<out>.<n>.npy`; the paths.
+
+    16-bit and 8-bit floats other than float16 are written as float32, which holds them.
 
     Raises:
         LookupError: this process holds none.
@@ -319,9 +307,3 @@ def _overwritten(specs: Specs, arrays: list[str | None], arguments: list[Any]) -
         if not np.array_equal(now.reshape(-1).view(np.uint8), np.load(path, allow_pickle=False).reshape(-1).view("u1")):
             changed.append(str(spec["name"]))
     return changed
-
-
-@functools.lru_cache(maxsize=2)
-def _made(specs: str, case: int, seed: int) -> list[Any]:
-    """The arguments, kept for the next candidate of the same workload."""
-    return inputs.make(json.loads(specs), case, seed)

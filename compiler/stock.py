@@ -26,8 +26,6 @@ def tune(
         `{"seconds", "cpu_s", "trials": [[seconds since the start, latency in µs or null, trace], …]}`: a trial's time
         is that of its batch's end, its trace is `save_json` text; CPU seconds are this process's and its children's.
     """
-    import resource
-
     import tvm
     from tvm.ir.utils import derived_object
     from tvm.s_tir import meta_schedule as ms
@@ -35,6 +33,7 @@ def tune(
 
     if target["kind"] == "cuda":
         import tvm.s_tir.tensor_intrin.cuda
+    from littledragon.compiler.children import cpu_s
     from littledragon.compiler.rules import generator
 
     found: list[list[Any]] = []
@@ -48,11 +47,7 @@ def tune(
                 latency = 1e6 * sum(seconds) / len(seconds) if seconds and max(seconds) < 1e9 else None
                 found.append([at, latency, str(tvm.ir.save_json(candidate.sch.trace.as_json()))])
 
-    def spent() -> float:
-        used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-        return sum(one.ru_utime + one.ru_stime for one in used)
-
-    began, cpu = time.perf_counter(), spent()
+    began, cpu = time.perf_counter(), cpu_s()
     with tempfile.TemporaryDirectory(prefix="dragon-stock-") as folder:
         ms.tune_tir(
             tvm.ir.load_json(module),
@@ -67,4 +62,4 @@ def tune(
             seed=seed,
         )
         seconds = time.perf_counter() - began
-    return {"seconds": seconds, "cpu_s": spent() - cpu, "trials": found}
+    return {"seconds": seconds, "cpu_s": cpu_s() - cpu, "trials": found}

@@ -12,7 +12,6 @@ clock: each side's best trace, checked, timed in three fresh processes. Nothing 
 import json
 import math
 import os
-import resource
 import statistics
 import tempfile
 import threading
@@ -157,18 +156,13 @@ def watched(target: str) -> Iterator[Watched]:
     thread = threading.Thread(target=look, daemon=True)
     if target == "cuda":
         thread.start()
-    before = _cpu_s()
+    before = children.cpu_s()
     try:
         yield seen
     finally:
         children.close_all()  # what they used counts once they have ended
-        seen.cpu_s, seen.seconds = _cpu_s() - before, time.perf_counter() - began
+        seen.cpu_s, seen.seconds = children.cpu_s() - before, time.perf_counter() - began
         ended.set()
-
-
-def _cpu_s() -> float:
-    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(one.ru_utime + one.ru_stime for one in used)
 
 
 def _gpu_share() -> float | None:

@@ -283,6 +283,7 @@ def deadlines(config: Config) -> devices.Deadlines:
 
 def _propose(payload: Payload, config: Config, device: Device) -> list[Row]:
     """The new proposals."""
+    folder = scratch.own(f"features-{payload['workload_id']}")
     found: list[Row] = device.on_slot(
         "littledragon.compiler.proposals:propose",
         config.propose_deadline_s,
@@ -296,10 +297,10 @@ def _propose(payload: Payload, config: Config, device: Device) -> list[Row]:
         round=payload["round"],
         population=config.population,
         warm_up=config.warm_up,
-        folder=str(scratch.own(f"features-{payload['workload_id']}")),
+        folder=str(folder),
     )
     if payload["round"] + 1 == config.rounds:  # nothing will ask for them again
-        shutil.rmtree(scratch.own(f"features-{payload['workload_id']}"), ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
     return found
 
 

@@ -160,8 +160,7 @@ class RealDevice(Device):
                 ran = self._ask(
                     child,
                     "measure",
-                    # The run, then five repeats and a warm-up of at most as many.
-                    self.deadlines.run_s + 14e-3 * (repeat_ms or 0.0),
+                    self.deadlines.run_s + _timing_s(repeat_ms or 0.0),
                     threads=self.threads,
                     library=kernel.path,
                     specs=workload.specs,
@@ -232,8 +231,8 @@ class RealDevice(Device):
         arrays: list[str | None],
         repeat_ms: float,
     ) -> list[list[float]]:
-        # Five repeats, warm-up and the evaluator's own calls: about 14 repeats, or 10 calls of a slow kernel.
-        deadline_s = self.deadlines.run_s + sum(10 * run_s + 14e-3 * repeat_ms for _, run_s in timed)
+        # Of a slow kernel it is ten calls.
+        deadline_s = self.deadlines.run_s + sum(10 * run_s + _timing_s(repeat_ms) for _, run_s in timed)
         answer: list[list[float]] = self._ask(
             child,
             "time_all",
@@ -288,6 +287,11 @@ class RealDevice(Device):
 
     def observe(self) -> dict[str, Any]:
         return observed.observe(self.target)
+
+
+def _timing_s(repeat_ms: float) -> float:
+    """How long timing a kernel takes: five repeats, warm-up and the evaluator's own calls are about 14 repeats."""
+    return 14e-3 * repeat_ms
 
 
 def _fresh(kind: str, process: int, workload: str) -> Child:

@@ -3,8 +3,6 @@
 import contextlib
 import os
 import resource
-import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,22 +10,6 @@ import pytest
 from littledragon.pipelines.errors import UserError
 from littledragon.pipelines.files import replace
 from littledragon.pipelines.store import Store
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of its own with 4 MiB."""
-    place = tmp_path / "disk"
-    place.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(place)], check=False, capture_output=True, text=True
-    )
-    if mounted.returncode != 0:
-        pytest.skip(f"mounting a tmpfs is not permitted here: {mounted.stderr.strip()}")
-    try:
-        yield place
-    finally:
-        subprocess.run(["umount", "-l", str(place)], check=False)
 
 
 def leftovers(place: Path) -> list[Path]:

@@ -4,7 +4,6 @@ import contextlib
 import errno
 import os
 import signal
-import subprocess
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -283,22 +282,6 @@ def test_a_limited_child_may_not_hold_more_than_its_share(probe: None, monkeypat
     limited.close()
 
 
-@pytest.fixture
-def full_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of its own with next to nothing free."""
-    place = tmp_path / "disk"
-    place.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(place)], check=False, capture_output=True, text=True
-    )
-    if mounted.returncode != 0:
-        pytest.skip(f"mounting a tmpfs is not permitted here: {mounted.stderr.strip()}")
-    try:
-        yield place
-    finally:
-        subprocess.run(["umount", "-l", str(place)], check=False)
-
-
 def fill(place: Path, free: int) -> None:
     with contextlib.suppress(OSError), (place / "ballast").open("wb", buffering=0) as stream:
         while True:
@@ -307,48 +290,48 @@ def fill(place: Path, free: int) -> None:
 
 
 @pytest.mark.parametrize("free", [0, 4096, 8192])
-def test_a_full_disk_is_no_fault_of_the_candidate_that_is_built(bench: Bench, full_disk: Path, free: int) -> None:
-    folder = Path(tempfile.mkdtemp(dir=full_disk))
-    fill(full_disk, free)
+def test_a_full_disk_is_no_fault_of_the_candidate_that_is_built(bench: Bench, small_disk: Path, free: int) -> None:
+    folder = Path(tempfile.mkdtemp(dir=small_disk))
+    fill(small_disk, free)
     with pytest.raises(OSError, match="No space left on device") as said:
         bench.device.make(bench.workload, folder)
     assert said.value.errno == errno.ENOSPC
-    (full_disk / "ballast").unlink()
-    assert bench.device.make(bench.workload, Path(tempfile.mkdtemp(dir=full_disk))).kernel is not None
+    (small_disk / "ballast").unlink()
+    assert bench.device.make(bench.workload, Path(tempfile.mkdtemp(dir=small_disk))).kernel is not None
 
 
 @pytest.mark.parametrize("free", [0, 20_480, 1 << 17])
 def test_a_full_disk_is_no_fault_of_the_candidate_that_is_run(
-    bench: Bench, full_disk: Path, free: int, monkeypatch: pytest.MonkeyPatch
+    bench: Bench, small_disk: Path, free: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With 128 KiB it is linked, and then its result of 256 KiB does not fit."""
     large = bench.made("probe.modules:shifted", n=1 << 16, by=1.0)
     workload = Workload(large["module"], large["specs"])
     bench.device.get_ready(workload, [0], 0)
-    made = bench.device.make(workload, Path(tempfile.mkdtemp(dir=full_disk)))
+    made = bench.device.make(workload, Path(tempfile.mkdtemp(dir=small_disk)))
     assert made.kernel is not None
-    monkeypatch.setattr(tempfile, "tempdir", str(full_disk))
+    monkeypatch.setattr(tempfile, "tempdir", str(small_disk))
     scratch._own.cache_clear()
     with scratch.temporary("warm"):
-        fill(full_disk, free)
+        fill(small_disk, free)
     with pytest.raises(OSError, match=r"No space left|requested and"):
         bench.device.check(made.kernel, workload, [0], 0)
-    (full_disk / "ballast").unlink()
+    (small_disk / "ballast").unlink()
     assert bench.device.check(made.kernel, workload, [0], 0).correct
     scratch._own.cache_clear()
 
 
 @pytest.mark.slow
 def test_a_disk_that_fills_up_fails_units_and_rejects_no_candidate(
-    full_disk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    small_disk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", probe_path())
     store = store_of(
         tmp_path / "work", workloads([("shifted", {"n": 4096, "by": 1.0}), ("softmax", {"m": 16, "n": 64})])
     )
     settings = {"device": "real", "candidates_per_round": 4, "population": 16, "search_repeat_ms": 1.0}
-    engine = Engine(tmp_path / "work", full_disk, settings, stages="search")
-    fill(full_disk, 100_000)
+    engine = Engine(tmp_path / "work", small_disk, settings, stages="search")
+    fill(small_disk, 100_000)
     process = engine.start()
     _, said = process.communicate(timeout=600)
     assert process.returncode == 0 or "the disk is full: free some space" in said.splitlines()[-1], said
@@ -356,7 +339,7 @@ def test_a_disk_that_fills_up_fails_units_and_rejects_no_candidate(
     assert [row["state"] for row in ended] == ["failed"] * 2
     assert all("No space left" in row["detail"] or "requested and" in row["detail"] for row in ended)
     assert not store.rows("candidates")
-    (full_disk / "ballast").unlink()
+    (small_disk / "ballast").unlink()
     finish(engine.start(retry=True), 600)
     assert [row["state"] for row in store.rows("outcomes", "stage = 'search'")] == ["ok"] * 2
     assert {row["status"] for row in store.rows("candidates")} <= {"ok", "timed"}

@@ -18,9 +18,10 @@ Call = Any
 
 
 def run(call: Call, workload: Any, path: str, case: int, folder: Path) -> list[Any]:
-    found = call(
-        "compiler.kernels:run", library=path, specs=workload["specs"], case=case, seed=0, threads=2, out=f"{folder}/out"
-    )
+    specs, out = workload["specs"], f"{folder}/out"
+    arrays = call("compiler.kernels:prepare", specs=specs, case=case, seed=0, out=f"{folder}/in.{case}")
+    given = {"library": path, "specs": specs, "arrays": arrays, "threads": 2, "repeat_ms": 1.0}
+    found = call("compiler.kernels:measure", **given, hopeless_s=0.0, guard=False, out=out)
     return [np.load(name) for name in found["outputs"]]
 
 

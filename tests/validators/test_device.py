@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from littledragon.compiler import children, targets
+from littledragon.compiler import build, children, nvrtc, targets
 from littledragon.schemas.ids import digest
 from littledragon.validators import real
 from littledragon.validators.device import Deadlines, GateFailed, Kernel, Made, Workload, open_device
@@ -152,6 +152,16 @@ def test_a_machine_without_a_compiler_is_told_at_once(monkeypatch: pytest.Monkey
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(targets.DeviceMissing, match="target llvm: no C compiler here to link kernels"):
         open_device("real", TARGET)
+
+
+def test_a_machine_without_nvrtc_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nothing() -> None:
+        raise ValueError(nvrtc.INSTALL)
+
+    monkeypatch.setattr(nvrtc, "toolkit", nothing)
+    with pytest.raises(targets.DeviceMissing) as missing:
+        build.require_toolchain(targets.target("cuda"))
+    assert str(missing.value) == nvrtc.INSTALL
 
 
 def test_checking_times_in_the_same_call_what_is_not_hopeless(bench: Bench) -> None:
