@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 FUZZ_SECONDS ?= 60
 
-.PHONY: setup demo test test-mutation test-slow test-soak test-zoo test-h200 test-hostile fuzz bench-tsel lint constraints clean
+.PHONY: setup demo test test-gpu test-mutation test-slow test-soak test-zoo test-h200 test-hostile fuzz bench-tsel lint constraints clean
 
 setup: $(STAMP)
 
@@ -39,6 +39,10 @@ test-mutation: setup
 # The rest of what a CPU can test: minutes, not seconds.
 test-slow: setup
 	$(BIN)/python -m pytest -q -m 'slow and not soak and not hostile and not h200 and not gpu and not zoo'
+
+# Kernels that do their worst on an NVIDIA GPU.
+test-gpu: setup
+	$(BIN)/python -m pytest -q -m gpu tests/chaos
 
 # The engine for long: ten minutes of kill -9, and 2,000 rounds with an eye on memory and on what is left behind.
 test-soak: setup

@@ -3,6 +3,7 @@
 Runs in a child.
 """
 
+import os
 import tempfile
 import time
 from typing import Any
@@ -55,7 +56,7 @@ def tune(
             folder,
             max_trials_global=trials,
             num_trials_per_iter=min(batch, trials),
-            builder=ms.builder.LocalBuilder(timeout_sec=build_timeout_s),
+            builder=ms.builder.LocalBuilder(max_workers=len(os.sched_getaffinity(0)), timeout_sec=build_timeout_s),
             runner=ms.runner.LocalRunner(timeout_sec=30),
             measure_callbacks=[*ms.MeasureCallback.create("default"), Watch()],
             space=generator(rules, target),

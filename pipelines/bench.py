@@ -67,6 +67,7 @@ _OPTIONS: Final[dict[str, set[str]]] = {
         "limit",
         "workloads",
         "trials",
+        "per_round",
         "stock",
         "jobs",
         "seed",

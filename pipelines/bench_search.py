@@ -9,6 +9,7 @@ workloads as `stock` says, right after ours. Best latencies are compared as this
 clock: each side's best trace, checked, timed in three fresh processes. Nothing else should run on the machine.
 """
 
+import gzip
 import json
 import math
 import os
@@ -16,6 +17,7 @@ import statistics
 import tempfile
 import threading
 import time
+import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -32,14 +34,16 @@ from littledragon.pipelines import driver, search
 from littledragon.pipelines.config import Config
 from littledragon.pipelines.errors import UserError
 from littledragon.pipelines.executor import executor
-from littledragon.pipelines.files import read_regular
+from littledragon.pipelines.files import read_regular, replace
 from littledragon.pipelines.store import Store
 from littledragon.schemas.gates import OK
 from littledragon.validators import device as devices
+from littledragon.validators import locks
 from littledragon.validators.device import GateFailed
 
 Row = dict[str, Any]
 
+PER_ROUND: Final = 16
 WARMING_S: Final = 30.0
 """The GPU's busy share is taken after so long: before, processes start."""
 STOCK_DEADLINE_S: Final = 3600.0
@@ -55,6 +59,7 @@ def measure(
     limit: int | None = None,
     workloads: int = 2,
     trials: int = 32,
+    per_round: int = PER_ROUND,
     stock: int | None = None,
     jobs: int | None = None,
     seed: int = 0,
@@ -71,6 +76,7 @@ def measure(
         target, device, zoo, limit: as for every stage.
         workloads: how many workloads ours searches, of each family in turn.
         trials: candidates of each, for both; rounded up to equal rounds.
+        per_round: candidates of one of our rounds.
         stock: on how many of these stock runs as well; all if not given.
         jobs: CPU slots of ours; one a core if not given.
         seed: of both.
@@ -84,7 +90,7 @@ def measure(
         UserError: what the stages say.
     """
     recorded = _recorded(peers)
-    rounds = math.ceil(trials / PER_ROUND)
+    rounds = math.ceil(trials / per_round)
     trials = rounds * math.ceil(trials / rounds)
     config = Config(
         target=target,  # type: ignore[arg-type]
@@ -97,7 +103,7 @@ def measure(
         seed=seed,
         warm_up=warm_up,
         repeat_ms=10.0,
-        search_repeat_ms=4.0 if target == "cuda" else 10.0,
+        search_repeat_ms=10.0,
         build_deadline_s=60.0,
     )
     with tempfile.TemporaryDirectory(prefix="dragon-bench-") as scratch:
@@ -108,7 +114,9 @@ def measure(
                 driver.run(store, ["workloads"], config, where)
             ours = _ours(store, config, where)
         chosen = search.chains(store, config)
-        theirs: dict[str, Row] = {}
+        figures: Row = {"ours": ours, "stock": {}, "best": [], "seed": seed, "timeout": timeout}
+        theirs: dict[str, Row] = figures["stock"]
+        _write(out, figures)
         for chain in chosen[: len(chosen) if stock is None else stock]:
             if chain.workload_id in recorded:
                 theirs[chain.workload_id] = recorded[chain.workload_id]
@@ -117,23 +125,28 @@ def measure(
                 theirs[chain.workload_id] = _stock(store, chain.workload_id, config, trials, timeout)
             except children.ChildError as error:
                 console.print(f"stock, {chain.workload_id}: {error}", markup=False)
-        pairs = _best(store, config, theirs, ours["search"]["seconds"] / max(1, ours["workloads"]))
-    _print(console, ours, theirs, pairs)
-    if out is not None:
-        found = {"ours": ours, "stock": theirs, "best": pairs, "seed": seed, "timeout": timeout}
-        out.write_text(json.dumps(found, indent=1), encoding="utf-8")
+            _write(out, figures)
+        figures["best"] = _best(store, config, theirs, ours["search"]["seconds"] / max(1, ours["workloads"]))
+    _print(console, ours, theirs, figures["best"])
+    _write(out, figures)
     return 0 if ours["checked"] else 1
 
 
-PER_ROUND: Final = 16
+def _write(out: Path | None, figures: Row) -> None:
+    """Write down what there is so far: the peer takes minutes for each workload."""
+    if out is not None:
+        text = json.dumps(figures, indent=1).encode()
+        replace(out, gzip.compress(text, mtime=0) if out.suffix == ".gz" else text)
 
 
 @dataclass
 class Watched:
-    """What was used while something ran: seconds, CPU seconds of this process and its children, GPU busy shares."""
+    """What was used while something ran: seconds, CPU seconds of this process and its children, GPU busy shares, and
+    for how many seconds some candidate had the device."""
 
     seconds: float = 0.0
     cpu_s: float = 0.0
+    held_s: float = 0.0
     busy: list[tuple[float, float]] = field(default_factory=list)
 
     def busy_after(self, start: float) -> float | None:
@@ -156,12 +169,13 @@ def watched(target: str) -> Iterator[Watched]:
     thread = threading.Thread(target=look, daemon=True)
     if target == "cuda":
         thread.start()
-    before = children.cpu_s()
+    before, held = children.cpu_s(), locks.held_s()
     try:
         yield seen
     finally:
         children.close_all()  # what they used counts once they have ended
         seen.cpu_s, seen.seconds = children.cpu_s() - before, time.perf_counter() - began
+        seen.held_s = locks.held_s() - held
         ended.set()
 
 
@@ -183,7 +197,12 @@ def _ours(store: Store, config: Config, where: Any) -> Row:
     for name in ("search", "verify"):
         with watched(config.target) as seen:
             driver.run(store, [name], config, where)
-        found[name] = {"seconds": seen.seconds, "cpu_s": seen.cpu_s, "gpu_busy": seen.busy_after(WARMING_S)}
+        found[name] = {
+            "seconds": seen.seconds,
+            "cpu_s": seen.cpu_s,
+            "gpu_busy": seen.busy_after(WARMING_S),
+            "held_s": seen.held_s,
+        }
     status: dict[str, int] = {}
     for row in store.rows("candidates", "source <> 'default'"):
         status[row["status"]] = status.get(row["status"], 0) + 1
@@ -211,8 +230,11 @@ def _recorded(file: Path | None) -> dict[str, Row]:
     if file is None:
         return {}
     try:
-        found: dict[str, Row] = json.loads(read_regular(file, MOST_BYTES))["stock"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        text = read_regular(file, MOST_BYTES)
+        if file.suffix == ".gz":
+            text = zlib.decompressobj(wbits=31).decompress(text, MOST_BYTES)
+        found: dict[str, Row] = json.loads(text)["stock"]
+    except (OSError, ValueError, KeyError, TypeError, zlib.error) as error:
         raise UserError(f"{file}: holds no figures of this benchmark: {error}") from None
     return found
 
@@ -233,6 +255,11 @@ def _stock(store: Store, workload_id: str, config: Config, trials: int, timeout:
         seed=config.seed + 1,
         build_timeout_s=timeout,
     )
+    # A trace is as long as a page: kept are those that may be compared, the best of all and of what there was early.
+    timed = sorted((trial for trial in answer["trials"] if trial[1] is not None), key=lambda trial: float(trial[1]))
+    ends = {trial[0] for trial in timed}
+    kept = [trial for end in ends for trial in [trial for trial in timed if trial[0] <= end][:CHANCES]]
+    answer["trials"] = [[at, us, trace if [at, us, trace] in kept else None] for at, us, trace in answer["trials"]]
     return answer
 
 
@@ -291,20 +318,14 @@ def time_all(workload: Row, sides: Sequence[Sequence[str]], config: Config) -> l
 
 
 def _print(console: Console, ours: Row, peers: dict[str, Row], pairs: Sequence[Row]) -> None:
-    table = Table("", "candidates", "checked", "s", "checked/s", "CPU s/checked", "GPU busy")
-    for name, seconds, cpu_s, busy in (
-        ("ours, search", ours["search"]["seconds"], ours["search"]["cpu_s"], ours["search"]["gpu_busy"]),
-        (
-            "ours, with verify",
-            ours["search"]["seconds"] + ours["verify"]["seconds"],
-            ours["search"]["cpu_s"] + ours["verify"]["cpu_s"],
-            ours["verify"]["gpu_busy"],
-        ),
-    ):
-        table.add_row(*_line(name, ours["candidates"], ours["checked"], seconds, cpu_s, busy))
+    table = Table("", "candidates", "checked", "s", "checked/s", "CPU s/checked", "device taken", "GPU busy")
+    for name, stages in (("ours, search", ["search"]), ("ours, with verify", ["search", "verify"])):
+        seconds, cpu_s, held_s = (sum(ours[stage][what] for stage in stages) for what in ("seconds", "cpu_s", "held_s"))
+        busy = ours[stages[-1]]["gpu_busy"]
+        table.add_row(*_line(name, ours["candidates"], ours["checked"], seconds, cpu_s, held_s / seconds, busy))
     for workload_id, peer in peers.items():
         timed = sum(trial[1] is not None for trial in peer["trials"])
-        table.add_row(*_line(f"stock, {workload_id}", len(peer["trials"]), timed, peer["seconds"], peer["cpu_s"], None))
+        table.add_row(*_line(f"stock, {workload_id}", len(peer["trials"]), timed, peer["seconds"], peer["cpu_s"]))
     console.print(table)
     console.print(
         f"{ours['workloads']} workloads, {os.cpu_count()} CPUs; candidates by gate: {ours['status']}; verified "
@@ -329,10 +350,10 @@ def _print(console: Console, ours: Row, peers: dict[str, Row], pairs: Sequence[R
         console.print(_ratios("best latency at equal time, stock over ours", soon))
 
 
-def _line(name: str, candidates: int, checked: int, seconds: float, cpu_s: float, busy: float | None) -> list[str]:
-    share = "" if busy is None else f"{busy:.0%}"
+def _line(name: str, candidates: int, checked: int, seconds: float, cpu_s: float, *shares: float | None) -> list[str]:
     rate, cost = checked / max(seconds, 1e-9), cpu_s / max(checked, 1)
-    return [name, str(candidates), str(checked), f"{seconds:.1f}", f"{rate:.2f}", f"{cost:.2f}", share]
+    told = ["" if share is None else f"{share:.0%}" for share in shares]
+    return [name, str(candidates), str(checked), f"{seconds:.1f}", f"{rate:.2f}", f"{cost:.2f}", *told]
 
 
 def _ratios(name: str, ratios: Sequence[float]) -> str:

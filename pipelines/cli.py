@@ -313,6 +313,7 @@ def export_database(
 @click.option("--workloads", type=click.IntRange(1, 100_000), help="search: how many; 2 if not given.")
 @click.option("--limit", type=click.IntRange(1, 100_000), help="search: zoo blocks at most; all if not given.")
 @click.option("--trials", type=click.IntRange(1, 100_000), help="search: candidates of each; 32 if not given.")
+@click.option("--per-round", type=click.IntRange(1, 100_000), help="search: candidates of a round; 16 if not given.")
 @click.option("--warm-up", type=click.IntRange(0, 100_000), help="search: candidates before ours asks its cost model.")
 @click.option(
     "--timeout", type=click.FloatRange(1, 3600), help="search: seconds of the peer's builder; 30 if not given."

@@ -37,7 +37,7 @@ SLICE: Final = 8
 
 CASE: Final = 0
 """The one input case on which the search checks; verify takes all."""
-MOST_AT_ONCE: Final = 8
+MOST_AT_ONCE: Final = 16
 """Candidates of one round that are under way at once: many rounds are."""
 HOPELESS: Final = 8
 """A candidate whose one run took so many times L0 is not timed further (*chosen*)…"""

@@ -9,6 +9,8 @@ import fcntl
 import functools
 import os
 import threading
+import time
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -38,7 +40,11 @@ class HostLock:
         """Held by one alone."""
         # Of this process's threads one waits at the files, which cost two descriptors each.
         with _gate(self._folder / self._name), self._held(fcntl.LOCK_EX):
-            yield
+            began = time.monotonic()
+            try:
+                yield
+            finally:
+                _held_s[self._name] += time.monotonic() - began
 
     @contextlib.contextmanager
     def _held(self, how: int) -> Iterator[None]:
@@ -61,6 +67,14 @@ class HostLock:
             yield descriptor
         finally:
             os.close(descriptor)
+
+
+def held_s() -> float:
+    """Seconds for which this process has held locks exclusively, all of them together."""
+    return sum(list(_held_s.values()))
+
+
+_held_s: defaultdict[str, float] = defaultdict(float)  # of each lock, written by whoever holds it
 
 
 @functools.cache

@@ -1,5 +1,6 @@
 """`dragon bench search` from end to end: ours on the simulated device, and stock's tuner where the CPU is real."""
 
+import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -32,8 +33,8 @@ def test_ours_is_measured_on_a_work_directory_of_its_own(tmp_path: Path) -> None
 
     ids = [chain.workload_id for chain in search.chains(Store.open(tmp_path / "work"), Config(workloads=2))]
     recorded = {one: {"seconds": 2.0, "cpu_s": 3.0, "trials": [[1.0, 5.0, "a trace"]]} for one in ids}
-    peers = tmp_path / "peers.json"
-    peers.write_text(json.dumps({"stock": recorded}), encoding="utf-8")
+    peers = tmp_path / "peers.json.gz"
+    peers.write_bytes(gzip.compress(json.dumps({"stock": recorded}).encode()))
     again: dict[str, Any] = {
         "device": "simulated",
         "workloads": 2,
@@ -45,9 +46,10 @@ def test_ours_is_measured_on_a_work_directory_of_its_own(tmp_path: Path) -> None
     assert bench_search.measure(console, **again, peers=peers, out=out) == 0
     assert json.loads(out.read_text(encoding="utf-8"))["stock"] == recorded
     assert "stock over ours" in console.export_text()
-    peers.write_text("[]", encoding="utf-8")
-    with pytest.raises(UserError, match=r"peers\.json: holds no figures of this benchmark"):
-        bench_search.measure(console, **again, peers=peers)
+    for nothing in (b"no gzip", gzip.compress(b"[]"), gzip.compress(b'{"stock": ')[:-9]):
+        peers.write_bytes(nothing)
+        with pytest.raises(UserError, match=r"peers\.json\.gz: holds no figures of this benchmark"):
+            bench_search.measure(console, **again, peers=peers)
 
 
 @pytest.mark.slow
