@@ -4,7 +4,10 @@ Running again is resuming: a unit that has ended stays ended. A stage whose plan
 next round of a search) is asked again until nothing in the plan is left to do.
 """
 
+import time
+from collections import deque
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from types import ModuleType
 from typing import Any
 
@@ -16,10 +19,14 @@ from littledragon.pipelines.lease import Lease, acquire_all
 from littledragon.pipelines.progress import Progress, busy
 from littledragon.pipelines.shards import RowError
 from littledragon.pipelines.stage import Payload, Result, Unit
-from littledragon.pipelines.store import SMALL_FILES, Store
+from littledragon.pipelines.store import SMALL_FILES, Outcome, Store
 
 SLICE = 64
 """Payloads of so many units are loaded at once, where a stage does not name another number as its own SLICE."""
+PLANNING = 0.1
+"""So much of the time at most goes into asking for plans that grow while work is under way…"""
+PLANNING_S = 1.0
+"""…beyond the first second."""
 FEW_FILES = 32
 """So many files of one unit are compacted at the end of a stage: the next one reads them over and over."""
 
@@ -70,28 +77,14 @@ def run_stage(
     Raises:
         UserError: the disk refused, a file is damaged, or the lease was lost. What was done is kept.
     """
-    tried: set[str] = set()
     with Progress(stage.NAME) as progress:
-        while True:
-            with busy(f"{stage.NAME}: planning"):
-                units = list({unit.id: unit for unit in stage.plan(store, config)}.values())
-            lease.check()
-            new = store.manifest(stage.NAME) != [unit.id for unit in units]
-            if new:
-                store.plan(stage.NAME, units)
-            ended = store.outcomes(stage.NAME)
-            again = {id for id, outcome in ended.items() if outcome.state == "failed" and retry_failed} - tried
-            pending = [unit for unit in units if unit.id not in ended or unit.id in again]
-            waiting = {unit.id for unit in pending}
-            progress.plan(len(units), [ended[unit.id].state for unit in units if unit.id not in waiting])
-            if not pending and not new:
-                break  # a new plan shows rows of earlier runs, from which the stage may plan more
-            for unit, answer in _answers(store, stage, config, executor, pending):
+        work = _Work(store, stage, config, lease, progress, retry_failed)
+        while work.plan():
+            for answer in chain(executor.run(stage.__name__, config, work), work.unloadable()):
                 lease.check()
-                attempt = ended[unit.id].attempt + 1 if unit.id in ended else 1
+                unit, attempt = work.end(answer.id)
                 progress.ended(_commit(store, unit, answer, attempt))
-                tried.add(unit.id)
-                if len(tried) % SMALL_FILES == 0:
+                if len(work.tried) % SMALL_FILES == 0:
                     store.compact(stage.NAME, at_least=SMALL_FILES)
         store.compact(stage.NAME, at_least=FEW_FILES)
         if hasattr(stage, "finish"):
@@ -101,22 +94,73 @@ def run_stage(
     catalog.write(store.path)
 
 
-def _answers(
-    store: Store, stage: ModuleType, config: Config, executor: Executor, pending: Sequence[Unit]
-) -> Iterator[tuple[Unit, Answer]]:
-    """Load payloads, a slice at a time, just before they are wanted, and give the answers as they come."""
-    by_id = {unit.id: unit for unit in pending}
-    unloadable: list[Answer] = []
+class _Work(Iterator[tuple[str, Payload]]):
+    """What is left of a stage's plan: ids with payloads, loaded a slice at a time, just before an executor takes them.
 
-    def items() -> Iterator[tuple[str, Payload]]:
-        slice_of = getattr(stage, "SLICE", SLICE)
-        for start in range(0, len(pending), slice_of):
-            yield from _loaded(store, stage, config, pending[start : start + slice_of], unloadable)
+    An executor that has room asks again after `StopIteration`. By then the plan of a stage that grows (`GROWS`) may
+    name more: the next round of one search need not wait for the slowest of all the others.
+    """
 
-    for answer in executor.run(stage.__name__, config, items()):
-        yield by_id[answer.id], answer
-    for answer in unloadable:
-        yield by_id[answer.id], answer
+    def __init__(
+        self, store: Store, stage: ModuleType, config: Config, lease: Lease, progress: Progress, retry_failed: bool
+    ) -> None:
+        self._store, self._stage, self._config, self._lease = store, stage, config, lease
+        self._progress, self._retry_failed = progress, retry_failed
+        self.tried: set[str] = set()
+        self._given: dict[str, Unit] = {}
+        self._ended: dict[str, Outcome] = {}
+        self._left: deque[Unit] = deque()
+        self._loaded: deque[tuple[str, Payload]] = deque()
+        self._unloadable: list[Answer] = []
+        self._began, self._planning_s = time.monotonic(), 0.0
+
+    def plan(self) -> bool:
+        """Ask the stage for its plan; whether it names anything that is neither done nor given out."""
+        began, name = time.monotonic(), self._stage.NAME
+        new = True
+        while new and not self._left:  # a new plan shows rows of earlier runs, from which the stage may plan more
+            with busy(f"{name}: planning"):
+                units = list({unit.id: unit for unit in self._stage.plan(self._store, self._config)}.values())
+            self._lease.check()
+            new = self._store.manifest(name) != [unit.id for unit in units]
+            if new:
+                self._store.plan(name, units)
+            self._ended = self._store.outcomes(name)
+            failed = {id for id, outcome in self._ended.items() if outcome.state == "failed" and self._retry_failed}
+            again = failed - self.tried
+            pending = [unit for unit in units if unit.id not in self._ended or unit.id in again]
+            waiting = {unit.id for unit in pending}
+            states = [self._ended[unit.id].state for unit in units if unit.id not in waiting]
+            self._progress.plan(len(units), states)
+            self._left.extend(unit for unit in pending if unit.id not in self._given)
+        self._planning_s += time.monotonic() - began
+        return bool(self._left)
+
+    def __next__(self) -> tuple[str, Payload]:
+        while not self._loaded:
+            if not self._left and not self._grown():
+                raise StopIteration
+            some = [self._left.popleft() for _ in range(min(len(self._left), getattr(self._stage, "SLICE", SLICE)))]
+            self._given |= {unit.id: unit for unit in some}
+            self._loaded.extend(_loaded(self._store, self._stage, self._config, some, self._unloadable))
+        return self._loaded.popleft()
+
+    def _grown(self) -> bool:
+        """Whether the plan names more by now; it is not asked where asking has taken too much of the time."""
+        if not getattr(self._stage, "GROWS", False):
+            return False
+        allowed_s = PLANNING_S + PLANNING * (time.monotonic() - self._began)
+        return self._planning_s <= allowed_s and self.plan()
+
+    def end(self, id: str) -> tuple[Unit, int]:
+        """A unit that was given out, which has ended, and which attempt at it this was."""
+        self.tried.add(id)
+        return self._given.pop(id), self._ended[id].attempt + 1 if id in self._ended else 1
+
+    def unloadable(self) -> Iterator[Answer]:
+        """The answers for units whose payloads could not be loaded."""
+        while self._unloadable:
+            yield self._unloadable.pop(0)
 
 
 def _loaded(

@@ -30,6 +30,7 @@ from littledragon.validators.device import Device, GateFailed
 
 NAME = "search"
 VERSION = 3
+GROWS = True
 SHARED = True
 TABLES = ("candidates", "traces", "environments")
 SLICE: Final = 8

@@ -11,6 +11,8 @@ A stage is a module with these names; it knows nothing of executors, and the exe
     load(store, units, config) -> list[Payload]   what the work on each needs, read from the store by the driver,
                                                   for a few units at once: a query costs the same for one and for all
     SLICE: int                                    optional: for how many at most, where payloads are large
+    GROWS: bool                                   optional: its plan grows with its own rows, so it is asked again while
+                                                  work goes on
     SHARED: bool                                  optional: its work waits for children that one process shares, so that
                                                   on one machine many units are in flight in one process
     work(payload, config) -> Result               rows, made anywhere, without the store

@@ -2,6 +2,8 @@
 
 import dataclasses
 import sys
+import threading
+import time
 import types
 
 import pytest
@@ -9,7 +11,7 @@ import pytest
 from littledragon.pipelines import driver, workloads
 from littledragon.pipelines.config import Config
 from littledragon.pipelines.errors import UserError
-from littledragon.pipelines.executor import Serial
+from littledragon.pipelines.executor import Serial, Threads
 from littledragon.pipelines.lease import acquire
 from littledragon.pipelines.stage import Result, Unit
 from littledragon.pipelines.store import Store
@@ -82,6 +84,51 @@ def test_payloads_are_loaded_just_in_time_a_slice_at_once(store, toy, monkeypatc
     del toy.does[2]
     run(store, toy)
     assert toy.worked == [0, 1, 2, 2, 3, 4]
+
+
+def grows(toy):
+    """Number 2 is planned once number 0 has ended; number 1 does not end before 2 has."""
+    second = threading.Event()
+
+    def plan(store, config):
+        known = [0, 1] + [2] * (len(store.rows("environments", "environment_id = 'e0'")))
+        return [Unit(NAME, 1, {}, {"number": number}) for number in known]
+
+    def wait():
+        assert second.wait(30), "the plan was not asked for again while this was under way"
+        return Result({"environments": [row("e1")]})
+
+    def end():
+        second.set()
+        return Result({"environments": [row("e2")]})
+
+    toy.plan, toy.does[1], toy.does[2] = plan, wait, end
+
+
+def test_what_a_growing_plan_names_later_does_not_wait_for_what_it_named_before(store, toy):
+    grows(toy)
+    toy.GROWS = True
+    with acquire(store.path, toy.NAME) as lease:
+        driver.run_stage(store, toy, Config(), Threads(2), lease)
+    assert [outcome.state for outcome in store.outcomes(NAME).values()] == ["ok"] * 3
+    assert [outcome.attempt for outcome in store.outcomes(NAME).values()] == [1] * 3
+
+
+def test_a_growing_plan_that_takes_long_is_asked_for_between_waves_alone(store, toy, monkeypatch):
+    grows(toy)
+    toy.GROWS = True
+    del toy.does[1]  # nothing waits
+    planned = []
+    plan = toy.plan
+
+    def slowly(store, config):
+        time.sleep(1.1 * driver.PLANNING_S)
+        planned.append(sorted(toy.worked))
+        return plan(store, config)
+
+    monkeypatch.setattr(toy, "plan", slowly)
+    run(store, toy)
+    assert planned == [[], [0, 1], [0, 1, 2]]
 
 
 def test_what_fails_is_kept_and_done_again_only_when_asked(store, toy):
