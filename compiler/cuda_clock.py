@@ -40,7 +40,9 @@ class Clock:
 
         self._driver = driver
         self._stream = checked(driver.cuStreamCreate(int(driver.CUstream_flags.CU_STREAM_NON_BLOCKING)))
-        self._ends = [checked(driver.cuEventCreate(0)) for _ in range(2)]
+        # Who waits for an event sleeps: the core belongs to those who build.
+        flags = int(driver.CUevent_flags.CU_EVENT_BLOCKING_SYNC)
+        self._ends = [checked(driver.cuEventCreate(flags)) for _ in range(2)]
 
     def capture(self, launch: Callable[[], None], launches: int) -> "Graph":
         """A graph of `launches` calls of `launch`, which must have run before: memory cannot be allocated now.

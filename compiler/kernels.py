@@ -57,7 +57,7 @@ def measure(
 ) -> dict[str, Any]:
     """Run a kernel on prepared arguments, its outputs poisoned before, and time it right away.
 
-    Without `out`, its outputs stay in this process until `save` is called, which does not need the device.
+    Without `out`, what the run left stays in this process until `save` is called, which does not need the device.
 
     Args:
         library: file of the built kernel.
@@ -70,38 +70,63 @@ def measure(
         out: where to write the outputs, as `save` does.
 
     Returns:
-        `{"run_s", "overwritten", "repeats_us", "outputs"}`: `overwritten` names the inputs that the run changed, as
-        far as they were looked at;
-        `repeats_us` is null where the run took longer than `hopeless_s` or `SLOW_S`.
+        `{"run_s", "repeats_us", "left"}`: `repeats_us` is null where the run took longer than `hopeless_s` or `SLOW_S`;
+        `left` is what `save` gives, null without `out`.
     """
     loaded = _load(library, threads)
     pristine = _pristine(specs, arrays, library)
     arguments = _arguments(pristine, library)
     seconds, found = _run(loaded, arguments, specs)
-    _unsaved[:] = [found] if out is None else []
+    inputs = {
+        number: argument.numpy()
+        for number, (argument, path) in enumerate(zip(arguments, arrays, strict=True))
+        if guard and path is not None
+    }
+    _unsaved[:] = [_Left(specs, arrays, found, inputs)]
     limit = min(SLOW_S, hopeless_s if hopeless_s is not None else SLOW_S)
     return {
         "run_s": seconds,
-        "overwritten": _overwritten(specs, arrays, arguments) if guard else [],
         "repeats_us": _time(loaded, arguments, repeat_ms) if seconds <= limit else None,
-        "outputs": None if out is None else _saved(found, out),
+        "left": None if out is None else save(out),
     }
 
 
-def save(out: str) -> list[str]:
-    """Write the outputs of the last `measure` to `<out>.<n>.npy`; the paths.
+def fetch(specs: Specs, arrays: list[str | None]) -> None:
+    """Read prepared arguments from the disk, unless this process has them, for the `measure` that comes next."""
+    key = _key(specs, arrays)
+    if key not in _kept:
+        _read[:] = [(key, _host(specs, arrays))]
+
+
+def save(out: str) -> dict[str, list[str]]:
+    """Write the outputs of the last `measure` to `<out>.<n>.npy`, and look what it did to its inputs.
 
     16-bit and 8-bit floats other than float16 are written as float32, which holds them.
+
+    Returns:
+        `{"outputs": paths, "overwritten": names of inputs that the run changed, as far as they were looked at}`.
 
     Raises:
         LookupError: this process holds none.
     """
     if not _unsaved:
         raise LookupError("nothing was measured in this process")
-    return _saved(_unsaved.pop(), out)
+    left = _unsaved.pop()
+    return {"outputs": _saved(left.outputs, out), "overwritten": _overwritten(left)}
 
 
-_unsaved: list[list[Any]] = []
+@dataclass(frozen=True)
+class _Left:
+    """What a run left: its outputs, and by their positions the inputs that are to be looked at."""
+
+    specs: Specs
+    arrays: list[str | None]
+    outputs: list[Any]
+    inputs: dict[int, Any]
+
+
+_unsaved: list[_Left] = []
+_read: list[tuple[str, list[Any]]] = []
 
 
 def time_all(
@@ -270,9 +295,10 @@ def _pristine(specs: Specs, arrays: list[str | None], library: str) -> list[Any]
     """
     import tvm
 
-    key = json.dumps([specs, arrays])
+    key = _key(specs, arrays)
     if key not in _kept:
-        made = [_array(spec, path) for spec, path in zip(specs, arrays, strict=True)]
+        made = next((read for of, read in _read if of == key), None) or _host(specs, arrays)
+        _read.clear()
         size = sum(array.nbytes for array in made)
         device = _device(library)
         _kept[key] = (made if library.endswith(".o") else [tvm.runtime.tensor(array, device) for array in made], size)
@@ -285,6 +311,14 @@ def _pristine(specs: Specs, arrays: list[str | None], library: str) -> list[Any]
 _kept: OrderedDict[str, tuple[list[Any], int]] = OrderedDict()
 
 
+def _key(specs: Specs, arrays: list[str | None]) -> str:
+    return json.dumps([specs, arrays])
+
+
+def _host(specs: Specs, arrays: list[str | None]) -> list[Any]:
+    return [_array(spec, path) for spec, path in zip(specs, arrays, strict=True)]
+
+
 def _array(spec: dict[str, Any], path: str | None) -> Any:
     import numpy as np
 
@@ -295,15 +329,13 @@ def _array(spec: dict[str, Any], path: str | None) -> Any:
     return np.load(path, allow_pickle=False).view(numpy_dtype(spec["dtype"]))
 
 
-def _overwritten(specs: Specs, arrays: list[str | None], arguments: list[Any]) -> list[str]:
+def _overwritten(left: _Left) -> list[str]:
     """Names of the inputs that are not what they were."""
     import numpy as np
 
     changed = []
-    for spec, path, argument in zip(specs, arrays, arguments, strict=True):
-        if path is None:
-            continue
-        now = argument.numpy()
-        if not np.array_equal(now.reshape(-1).view(np.uint8), np.load(path, allow_pickle=False).reshape(-1).view("u1")):
-            changed.append(str(spec["name"]))
+    for number, now in left.inputs.items():
+        before = np.load(str(left.arrays[number]), mmap_mode="r", allow_pickle=False)
+        if not np.array_equal(now.reshape(-1).view(np.uint8), before.reshape(-1).view("u1")):
+            changed.append(str(left.specs[number]["name"]))
     return changed

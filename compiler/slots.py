@@ -1,9 +1,10 @@
 """CPU slots: so many lasting children that propose, admit and build, shared by all threads of this process.
 
 Whoever has work waits for a free slot. Urgent work goes first (what the device is waiting for goes before what will
-only be built later), then the oldest. A slot's child has TVM and, for cuda, the tensor intrinsics, imported once by the
-nursery that all of them come from; it is replaced when it has grown, and whatever it dies of is a `ChildError` of the
-one call.
+only be built later), then that of the earlier turn: rounds that were begun together end one after the other, and the
+next ones begin meanwhile. A slot's child has TVM and, for cuda, the tensor intrinsics, imported once by the nursery
+that all of them come from; it is replaced when it has grown, and whatever it dies of is a `ChildError` of the one call.
+It leaves the CPU to whoever measures.
 """
 
 import contextlib
@@ -28,6 +29,9 @@ MODULES: Final = {
 }
 """What the children of a kind of target have imported before their first call."""
 
+NICE: Final = 5
+"""So much lower is the priority of the slots' children: a process that launches kernels must not wait for one that compiles."""
+
 
 class Slots:
     """`count` children for a kind of target; see the module's docstring."""
@@ -35,7 +39,7 @@ class Slots:
     def __init__(self, kind: str, count: int) -> None:
         self.count = count
         self._idle = [Child(MODULES[kind], limited=True) for _ in range(count)]
-        self._waiting: list[tuple[int, int]] = []
+        self._waiting: list[tuple[int, int, int]] = []
         self._numbers = itertools.count()
         self._changed = threading.Condition()
 
@@ -45,6 +49,7 @@ class Slots:
         *,
         deadline_s: float,
         urgent: bool = False,
+        turn: int = 0,
         within: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext,
         **arguments: Any,
     ) -> Any:
@@ -53,18 +58,21 @@ class Slots:
         Raises:
             ChildError: as `Child.call`.
         """
-        child = self._take(urgent)
+        child = self._take(urgent, turn)
         try:
             with within():
+                child.start()
+                with contextlib.suppress(ProcessLookupError):  # it has died already, and is started again
+                    os.setpriority(os.PRIO_PROCESS, child.pid or -1, os.getpriority(os.PRIO_PROCESS, 0) + NICE)
                 return child.call(function, deadline_s=deadline_s, **arguments)
         finally:
             with self._changed:
                 self._idle.append(child)  # the last one used comes next: its caches are warm
                 self._changed.notify_all()
 
-    def _take(self, urgent: bool) -> Child:
+    def _take(self, urgent: bool, turn: int) -> Child:
         with self._changed:
-            ticket = (0 if urgent else 1, next(self._numbers))
+            ticket = (0 if urgent else 1, turn, next(self._numbers))
             heapq.heappush(self._waiting, ticket)
             try:
                 self._changed.wait_for(lambda: self._idle and self._waiting[0] == ticket)

@@ -19,11 +19,12 @@ import threading
 import time
 import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+import psutil
 from rich.console import Console
 from rich.table import Table
 
@@ -169,14 +170,22 @@ def watched(target: str) -> Iterator[Watched]:
     thread = threading.Thread(target=look, daemon=True)
     if target == "cuda":
         thread.start()
-    before, held = children.cpu_s(), locks.held_s()
+    before, held = _cpu_s(), locks.held_s()
     try:
         yield seen
     finally:
-        children.close_all()  # what they used counts once they have ended
-        seen.cpu_s, seen.seconds = children.cpu_s() - before, time.perf_counter() - began
+        seen.cpu_s, seen.seconds = _cpu_s() - before, time.perf_counter() - began
         seen.held_s = locks.held_s() - held
         ended.set()
+
+
+def _cpu_s() -> float:
+    """CPU seconds of this process and of all of its children, those included that are alive."""
+    total = children.cpu_s()
+    for child in psutil.Process().children(recursive=True):
+        with suppress(psutil.Error):  # it has just ended
+            total += sum(child.cpu_times()[:4])
+    return total
 
 
 def _gpu_share() -> float | None:

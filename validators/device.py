@@ -7,6 +7,7 @@ under a lock of the host, and nothing of ours beside it.
 
 import contextlib
 import hashlib
+import itertools
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -108,19 +109,21 @@ class Device(ABC):
     def __init__(self, target: dict[str, Any], deadlines: Deadlines) -> None:
         self.target = target
         self.deadlines = deadlines
+        self._turn = next(_turns)
 
     @abstractmethod
     def working(self) -> contextlib.AbstractContextManager[None]:
         """Held while a CPU slot works."""
 
     def on_slot(self, function: str, deadline_s: float, *, urgent: bool = True, **arguments: Any) -> Any:
-        """Call a function on a CPU slot: what is urgent goes before what the device will only want later.
+        """Call a function on a CPU slot: what is urgent goes before what the device will only want later, and what a
+        device that was opened earlier asks for before what a later one does.
 
         Raises:
             ChildError: as `Child.call`.
         """
         return slots.of(self.target["kind"]).call(
-            function, deadline_s=deadline_s, urgent=urgent, within=self.working, **arguments
+            function, deadline_s=deadline_s, urgent=urgent, turn=self._turn, within=self.working, **arguments
         )
 
     def make(
@@ -194,6 +197,9 @@ class Device(ABC):
     def observe(self) -> dict[str, Any]:
         """What the device and the host are doing just now: load, clocks, temperature, co-tenants."""
         return {}
+
+
+_turns = itertools.count()
 
 
 def open_device(kind: str, target: dict[str, Any], deadlines: Deadlines | None = None) -> Device:

@@ -111,7 +111,7 @@ class RealDevice(Device):
             timed, arguments = repeat_ms is not None and number == 0, reference.arguments[case]
             with scratch.temporary("check") as folder:
                 try:
-                    ran, outputs = self._run(
+                    ran, left = self._run(
                         child,
                         kernel,
                         workload,
@@ -125,14 +125,14 @@ class RealDevice(Device):
                     raise GateFailed("ran", str(error)) from None
                 worst = found.error
                 with self.working():
-                    for path, truth, dtype in zip(outputs, reference.outputs[case], dtypes, strict=True):
+                    for path, truth, dtype in zip(left["outputs"], reference.outputs[case], dtypes, strict=True):
                         actual, expected = (np.load(one, mmap_mode="r", allow_pickle=False) for one in (path, truth))
                         worst = max(worst, compare(actual, expected, dtype, reference.rounding))
             found = replace(
                 found,
                 error=worst,
                 run_s=max(found.run_s, ran["run_s"]),
-                overwritten=found.overwritten or tuple(ran["overwritten"]),
+                overwritten=found.overwritten or tuple(left["overwritten"]),
             )
             if timed and repeat_ms is not None and (hopeless_s is None or ran["run_s"] <= hopeless_s):
                 found = replace(found, repeats_us=ran["repeats_us"])
@@ -152,10 +152,15 @@ class RealDevice(Device):
         repeat_ms: float | None,
         hopeless_s: float | None,
         guard: bool,
-    ) -> tuple[dict[str, Any], list[str]]:
-        """What `compiler.kernels:measure` says, and paths of the outputs. On a GPU these are written once the device is
-        free for another child's kernel; where the child was replaced in between, the kernel runs again."""
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """What `compiler.kernels:measure` says, and `save`.
+
+        On a GPU arguments are read before the child has the device, and what the kernel left is looked at and written
+        once another has it; where the child was replaced in between, the kernel runs again.
+        """
         for last in (False, False, True):
+            if self.cuda:
+                self._ask(child, "fetch", self.deadlines.run_s, specs=workload.specs, arrays=arguments)
             with self._lock.exclusive():
                 ran = self._ask(
                     child,
@@ -170,8 +175,8 @@ class RealDevice(Device):
                     guard=guard,
                     out=None if self.cuda else out,
                 )
-            if ran["outputs"] is not None:
-                return ran, ran["outputs"]
+            if ran["left"] is not None:
+                return ran, ran["left"]
             try:
                 return ran, child.call("littledragon.compiler.kernels:save", deadline_s=self.deadlines.run_s, out=out)
             except ChildError as error:

@@ -22,7 +22,7 @@ def run(call: Call, workload: Any, path: str, case: int, folder: Path) -> list[A
     arrays = call("compiler.kernels:prepare", specs=specs, case=case, seed=0, out=f"{folder}/in.{case}")
     given = {"library": path, "specs": specs, "arrays": arrays, "threads": 2, "repeat_ms": 1.0}
     found = call("compiler.kernels:measure", **given, hopeless_s=0.0, guard=False, out=out)
-    return [np.load(name) for name in found["outputs"]]
+    return [np.load(name) for name in found["left"]["outputs"]]
 
 
 def test_built_kernel_runs_and_computes_what_numpy_does(call: Call, tmp_path: Path) -> None:

@@ -128,7 +128,7 @@ def test_what_a_killed_child_had_started_is_reaped(child: Child) -> None:
     assert gone(grandchild)
 
 
-def test_so_many_work_at_once_and_urgent_ones_go_first() -> None:
+def test_so_many_work_at_once_urgent_ones_first_and_then_those_of_earlier_turns() -> None:
     slots.use(2)
     shared = slots.of("probe")
     assert shared.count == 2
@@ -137,23 +137,29 @@ def test_so_many_work_at_once_and_urgent_ones_go_first() -> None:
 
     def occupy() -> None:
         shared.call(f"{PROBE}:pid", deadline_s=20)
-        with_one = shared._take(urgent=False)
+        with_one = shared._take(urgent=False, turn=0)
         begun.wait(20)
         release.wait(20)
         with shared._changed:
             shared._idle.append(with_one)
             shared._changed.notify_all()
 
-    def ask(name: str, urgent: bool) -> None:
-        shared.call(f"{PROBE}:echo", deadline_s=20, urgent=urgent, within=Noted(name, order))
+    def ask(name: str, urgent: bool, turn: int) -> None:
+        shared.call(f"{PROBE}:echo", deadline_s=20, urgent=urgent, turn=turn, within=Noted(name, order))
 
     release = threading.Event()
     threads = [threading.Thread(target=occupy) for _ in range(2)]
     for thread in threads:
         thread.start()
     begun.wait(20)
-    for number, (name, urgent) in enumerate((("later", False), ("last", False), ("first", True), ("second", True))):
-        thread = threading.Thread(target=ask, args=(name, urgent))
+    asked = (
+        ("later", False, 0),
+        ("last", False, 0),
+        *((name, True, 2) for name in "cd"),
+        *((n, True, 1) for n in "ab"),
+    )
+    for number, one in enumerate(asked):
+        thread = threading.Thread(target=ask, args=one)
         thread.start()
         threads.append(thread)
         while len(shared._waiting) <= number:
@@ -161,8 +167,7 @@ def test_so_many_work_at_once_and_urgent_ones_go_first() -> None:
     release.set()
     for thread in threads:
         thread.join(20)
-    assert set(order[:2]) == {"first", "second"}
-    assert set(order[2:]) == {"later", "last"}
+    assert [set(order[start : start + 2]) for start in (0, 2, 4)] == [{"a", "b"}, {"c", "d"}, {"later", "last"}]
 
 
 class Noted:
@@ -188,3 +193,10 @@ def test_a_slot_whose_child_died_serves_the_next_call() -> None:
         shared.call(f"{PROBE}:die", deadline_s=20, by=int(signal.SIGSEGV))
     answer: dict[str, Any] = shared.call(f"{PROBE}:echo", deadline_s=20, a=1)
     assert answer == {"a": 1}
+
+
+def test_slots_leave_the_cpu_to_whoever_measures() -> None:
+    slots.use(1)
+    shared = slots.of("probe")
+    one = shared.call(f"{PROBE}:pid", deadline_s=20)
+    assert psutil.Process(one).nice() == psutil.Process().nice() + slots.NICE
