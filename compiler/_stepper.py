@@ -50,7 +50,7 @@ def schedule(module: Any) -> Any:
 def import_intrinsics(trace: str) -> None:
     """Make tensor intrinsics known to TVM where a trace asks for one; it takes seconds, once in a process."""
     if '"Tensorize"' in trace or "meta_schedule.auto_tensorize" in trace:
-        import tvm.s_tir.tensor_intrin  # noqa: F401
+        import littledragon.compiler.intrinsics  # noqa: F401
 
 
 def instructions(graph: Graph) -> Iterator[tuple[str, Instruction]]:

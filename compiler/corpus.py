@@ -205,7 +205,7 @@ def _space(module: Any, target: dict[str, Any], rules: str, state: int) -> tuple
     from littledragon.compiler.proposals import _quiet
 
     if rules == "cuda-tensorcore":
-        import tvm.s_tir.tensor_intrin.cuda  # its rules look the intrinsics up when they are made
+        import littledragon.compiler.intrinsics  # noqa: F401 - its rules look the intrinsics up when they are made
     generator = ms.space_generator.PostOrderApply(
         sch_rules=ms.ScheduleRule.create(rules), postprocs=ms.Postproc.create(rules), mutator_probs={}
     )

@@ -435,7 +435,7 @@ def check(folder: str, target: Target) -> Row:
     lines = (Path(folder) / WORKLOADS).read_bytes().splitlines()
     records = (Path(folder) / RECORDS).read_bytes()
     if b'"Tensorize"' in records or b"meta_schedule.auto_tensorize" in records:
-        import tvm.s_tir.tensor_intrin
+        import littledragon.compiler.intrinsics  # noqa: F401
     database = ms.database.JSONDatabase(work_dir=folder, allow_missing=False)
     asked = tvm.target.Target(target)
     answers = []

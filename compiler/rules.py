@@ -68,7 +68,7 @@ def postproc_of(rules: str) -> Postproc:
 
 def processors(postproc: Postproc, module: Any, target: dict[str, Any]) -> list[Any]:
     """TVM's post-processors of a rule set, ready for schedules of this IRModule. Where tensor intrinsics are
-    annotated, `tvm.s_tir.tensor_intrin` must have been imported. Runs in a child.
+    annotated, `compiler.intrinsics` must have been imported. Runs in a child.
 
     Raises:
         ValueError: the rule set or its version is not known, or TVM's list is not the one that is recorded.
@@ -189,9 +189,11 @@ def _mutators() -> dict[Any, float]:
 
 @contextlib.contextmanager
 def intrinsics_where_needed(target: dict[str, Any]) -> Iterator[None]:
-    """TuneContext imports the tensor intrinsics of every target, 9 s, though plain CPU rules use none: spare that."""
+    """TuneContext imports the tensor intrinsics of every target, though plain CPU rules use none: spare that."""
     name = "tvm.s_tir.tensor_intrin"
-    if target["kind"] != "llvm" or target.get("mcpu", "") not in PLAIN_CPUS or name in sys.modules:
+    if target["kind"] != "llvm" or target.get("mcpu", "") not in PLAIN_CPUS:
+        import littledragon.compiler.intrinsics  # noqa: F401
+    if name in sys.modules:
         yield
         return
     sys.modules[name] = types.ModuleType(name)

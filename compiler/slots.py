@@ -21,7 +21,7 @@ MODULES: Final = {
     "llvm": ("tvm", "littledragon.compiler.proposals", "littledragon.compiler.traces", "littledragon.compiler.build"),
     "cuda": (
         "tvm",
-        "tvm.s_tir.tensor_intrin.cuda",
+        "littledragon.compiler.intrinsics",
         "littledragon.compiler.proposals",
         "littledragon.compiler.traces",
         "littledragon.compiler.build",
@@ -30,7 +30,7 @@ MODULES: Final = {
 """What the children of a kind of target have imported before their first call."""
 
 NICE: Final = 5
-"""So much lower is the priority of the slots' children: a process that launches kernels must not wait for one that compiles."""
+"""So much lower is the priority of the slots' children: who launches kernels must not wait for who compiles."""
 
 
 class Slots:
