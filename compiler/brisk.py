@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from littledragon.compiler import inputs, kernels
+from littledragon.compiler import float8, inputs, kernels
 from littledragon.compiler.features import children, constant, kind
 
 WIDTHS: Final = (16, 24, 32, 8, 12, 20, 28, 14, 10)
@@ -42,11 +42,7 @@ def brisk(module: Any) -> Any:
             names: set[str] = set()
             try:
                 first = attempt(schedule, block, names)
-            except (tvm.s_tir.ScheduleError, RuntimeError, ValueError) as E:
-                import os
-
-                if os.environ.get("DBG"):
-                    print(attempt.__name__, schedule.get(block).name_hint, type(E), str(E)[-250:])
+            except (tvm.s_tir.ScheduleError, RuntimeError, ValueError):
                 schedule = before
                 before = schedule.copy()
             else:
@@ -75,7 +71,8 @@ def run(module: str, specs: str, target: dict[str, Any], seed: int) -> list[str]
 
     known = json.loads(specs)
     arguments = [tvm.runtime.tensor(array) for array in inputs.make(known, 0, seed)]
-    tvm.compile(brisk(tvm.ir.load_json(module)), target=tvm.target.Target(target))["main"](*arguments)
+    program = float8.exact(brisk(tvm.ir.load_json(module)))
+    tvm.compile(program, target=tvm.target.Target(target))["main"](*arguments)
     # Outputs of floats are full of NaN before.
     values = {known[place]["name"]: kernels.plain(arguments[place].numpy()) for place in kernels.outputs(known)}
     return [name for name, array in values.items() if not np.isfinite(array).all()]

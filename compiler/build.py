@@ -18,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from littledragon.compiler import nvrtc
+from littledragon.compiler import float8, nvrtc
 from littledragon.compiler.children import cpu_s
 from littledragon.compiler.targets import DeviceMissing
 
@@ -150,7 +150,7 @@ def _compile(module: Any, target: dict[str, Any], path: str) -> dict[str, Any]:
         raise FileExistsError(f"{path}: a built kernel is never overwritten")
     began = time.perf_counter()
     if target["kind"] == "llvm":
-        tvm.compile(module, target=tvm.target.Target(target)).mod.write_to_file(path)
+        tvm.compile(float8.exact(module), target=tvm.target.Target(target)).mod.write_to_file(path)
         return {"build_s": time.perf_counter() - began, "fast_math": False, "headers": None}
     nvrtc.toolkit()
     _linker()

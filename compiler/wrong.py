@@ -424,12 +424,12 @@ def narrow_accumulator(module: Any, random: Random) -> Any | None:
 
 
 def output_cut_instead_of_rounded(module: Any, random: Random) -> Any | None:
-    """A float32 result is cut, not rounded, when it is stored in 16 bits."""
+    """A float32 result is cut, not rounded, when it is stored in 16 or 8 bits."""
 
     def cut(block: Any) -> Any | None:
         import tvm
 
-        lost = {"float16": 13, "bfloat16": 16}
+        lost = {"float16": 13, "bfloat16": 16, "float8_e4m3fn": 20, "float8_e5m2": 21}
         if kind(block.body) != "BufferStore" or kind(block.body.value) != "Cast":
             return None
         node = block.body.value

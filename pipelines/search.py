@@ -29,7 +29,7 @@ from littledragon.validators import scratch
 from littledragon.validators.device import Device, GateFailed
 
 NAME = "search"
-VERSION = 3
+VERSION = 4
 GROWS = True
 SHARED = True
 TABLES = ("candidates", "traces", "environments")

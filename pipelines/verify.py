@@ -27,7 +27,7 @@ from littledragon.validators.device import Device, GateFailed, Kernel
 from littledragon.validators.stability import launch_bound, margin, noise_band
 
 NAME = "verify"
-VERSION = 2
+VERSION = 3
 SHARED = True
 TABLES = ("verdicts", "anchors")
 

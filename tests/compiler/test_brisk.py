@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from littledragon.compiler import brisk, inputs, lowering, targets
+from littledragon.compiler import brisk, float8, inputs, lowering, targets
 from littledragon.compiler.features import features
 from littledragon.compiler.zoo import Block, blocks
 
@@ -17,7 +17,7 @@ def ran(module: Any, specs: list[dict[str, Any]]) -> list[Any]:
     import tvm
 
     arguments = [tvm.runtime.tensor(array) for array in inputs.make(specs, 0, 1)]
-    tvm.compile(module, target=tvm.target.Target(LLVM))["main"](*arguments)
+    tvm.compile(float8.exact(module), target=tvm.target.Target(LLVM))["main"](*arguments)
     return [argument.numpy() for argument in arguments]
 
 

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import tvm
 
-from littledragon.compiler import exactness, inputs, lowering, reference, targets
+from littledragon.compiler import exactness, float8, inputs, lowering, reference, targets
 from littledragon.compiler.brisk import brisk
-from littledragon.compiler.features import features
+from littledragon.compiler.features import features, numpy_dtype
 from littledragon.compiler.zoo import blocks
 
 LLVM = targets.target("llvm")
@@ -31,7 +31,7 @@ def ran(program: Any, specs: list[dict[str, Any]], case: int = 0) -> list[Any]:
     import tvm
 
     arguments = [tvm.runtime.tensor(array) for array in inputs.make(specs, case, 1)]
-    tvm.compile(program, target=tvm.target.Target(LLVM))["main"](*arguments)
+    tvm.compile(float8.exact(program), target=tvm.target.Target(LLVM))["main"](*arguments)
     return [argument.numpy() for argument in arguments]
 
 
@@ -164,6 +164,70 @@ def test_inputs_are_made_smaller_until_outputs_are_numbers(tmp_path: Path) -> No
         assert np.abs(expected).max() <= 65504 / 2
         a, b, _ = (array.astype(np.float64) for array in inputs.make(specs, int(case), 0, step))
         np.testing.assert_allclose(expected, 8 * a @ b.T, rtol=1e-3, atol=1e-2 * np.abs(expected).max())
+
+
+def quantised(rows: int, columns: int, dtype: str, most: float) -> Any:
+    """Each row of bfloat16 by its largest magnitude, as 8-bit floats, and the scales."""
+    from tvm import te, tirx
+
+    x, k = te.placeholder((rows, columns), "bfloat16", name="x"), te.reduce_axis((0, columns), name="k")
+    largest = te.compute((rows,), lambda i: te.max(te.abs(x[i, k].astype("float32")), axis=k), name="largest")
+    scale = te.compute(
+        (rows,), lambda i: te.max(largest[i], tirx.const(1e-6, "float32")) / tirx.const(most, "float32"), name="scale"
+    )
+    y = te.compute((rows, columns), lambda i, j: (x[i, j].astype("float32") / scale[i]).astype(dtype), name="y")
+    return module(x, y, scale)
+
+
+@pytest.mark.parametrize(("dtype", "most"), [("float8_e4m3fn", 448.0), ("float8_e5m2", 57344.0)])
+def test_what_is_quantised_reaches_the_largest_number_and_has_a_reference(
+    dtype: str, most: float, tmp_path: Path
+) -> None:
+    program = quantised(24, 512, dtype, most)
+    specs = inputs.specs(program, features(program))
+    cases = list(range(len(inputs.CASES)))
+    found = reference.reference(str(tvm.ir.save_json(program)), LLVM, specs, cases, 5, f"{tmp_path}/out")
+    assert set(found["shrink"].values()) == {0}
+    for case in cases:
+        x = inputs.make(specs, case, 5)[0].astype(np.float32)
+        scale = np.maximum(np.abs(x).max(axis=1), np.float32(1e-6)) / np.float32(most)
+        expected = np.clip(x / scale[:, None], -most, most).astype(numpy_dtype(dtype)).astype(np.float32)
+        kept = [np.load(path) for path in found["outputs"][str(case)]]
+        values, scales = (one["value"] if one.dtype.names else one for one in kept)
+        assert np.array_equal(values, expected)
+        assert np.abs(values).max() == most
+        assert np.array_equal(scales, scale)
+
+
+@pytest.mark.parametrize("dtype", ["float8_e4m3fn", "float8_e5m2"])
+def test_products_of_eight_bit_floats_are_those_of_numpy(dtype: str, tmp_path: Path) -> None:
+    """Zeros, subnormal numbers and all."""
+    program = product(6, 32, 300, dtype, "float32")
+    specs = inputs.specs(program, features(program))
+    cases = list(range(len(inputs.CASES)))
+    found = reference.reference(str(tvm.ir.save_json(program)), LLVM, specs, cases, 5, f"{tmp_path}/out")
+    for case in cases:
+        x, w, _ = (array.astype(np.float64) for array in inputs.make(specs, case, 5))
+        kept = np.load(found["outputs"][str(case)][0])
+        values = kept["value"] if kept.dtype.names else kept
+        np.testing.assert_allclose(values, np.einsum("bik,bjk->bij", x, w), rtol=1e-5, atol=1e-5 * np.abs(values).max())
+
+
+def test_whole_numbers_made_eight_bit_floats_are_known(tmp_path: Path) -> None:
+    from tvm import te
+
+    x, w = te.placeholder((8, 64), "bfloat16", name="x"), te.placeholder((8, 64), "bfloat16", name="w")
+    k = te.reduce_axis((0, 64), name="k")
+    wide = te.compute(
+        (8, 8), lambda i, j: te.sum(x[i, k].astype("float32") * w[j, k].astype("float32"), k), name="wide"
+    )
+    program = module(x, w, te.compute((8, 8), lambda i, j: wide[i, j].astype("float8_e4m3fn"), name="y"))
+    specs = inputs.specs(program, features(program))
+    found = reference.reference(str(tvm.ir.save_json(program)), LLVM, specs, [3], 0, f"{tmp_path}/out")
+    kept = np.load(found["outputs"]["3"][0])
+    a, b, _ = (array.astype(np.float32) for array in inputs.make(specs, 3, 0))
+    assert np.array_equal(kept["value"], (a @ b.T).astype(numpy_dtype("float8_e4m3fn")).astype(np.float32))
+    assert not kept["slack"].any()
 
 
 def test_a_program_whose_outputs_are_never_finite_has_no_reference(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ FLOATS = ("float32", "float16", "bfloat16")
 SHORT, LONG = (1, 7, 64), (1, 7, 64, 1000, 4096, 16384)
 PROGRAMS: dict[str, tuple[tuple[str, ...], tuple[int, ...]]] = {
     "linear": ((*FLOATS, "float8_e4m3fn", "float8_e5m2"), LONG),
+    "quantised_linear": (("float8_e4m3fn", "float8_e5m2"), LONG),
     "gelu": (FLOATS, LONG),
     "whole_linear": (("int8", "uint8", "int32", "int64"), LONG),
     "requantised": (("int8", "uint8"), LONG),
@@ -43,6 +44,7 @@ ALL = [
 SOME = [
     ("linear", "float32", 4096),
     ("linear", "float8_e4m3fn", 64),
+    ("quantised_linear", "float8_e4m3fn", 64),
     ("linear", "bfloat16", 1000),
     ("gelu", "float16", 64),
     ("whole_linear", "int8", 7),
@@ -61,6 +63,8 @@ INDIFFERENT = {
     ("requantised", "sign_of_bytes_confused"),
     ("requantised", "activation_dropped"),
     ("requantised", "clamp_dropped"),
+    # What is too large becomes the largest number as it is made an 8-bit float.
+    ("quantised_linear", "clamp_dropped"),
     # Four bits of a byte that is shifted to the right are the same with or without a sign.
     ("packed_linear", "sign_of_bytes_confused"),
     # One of a thousand terms is the largest in none of the 96 rows.

@@ -161,6 +161,35 @@ def test_eight_bit_float_may_fall_to_a_neighbour_but_no_further() -> None:
     assert compare(values + 2 * step, values, "float8_e4m3fn", Rounding()) > 1
 
 
+EIGHT = {"float8_e4m3fn": (448.0, 3), "float8_e5m2": (57344.0, 2)}
+"""Largest number of each 8-bit float, and bits of its fraction."""
+
+
+def quantised(x: Array, scale: Array, dtype: str) -> Array:
+    most = np.float32(EIGHT[dtype][0])
+    return np.clip(x * scale, -most, most).astype(getattr(ml_dtypes, dtype)).astype(np.float32)
+
+
+@pytest.mark.parametrize("dtype", EIGHT)
+@pytest.mark.parametrize("case", range(len(inputs.CASES)))
+def test_quantised_rows_may_fall_to_a_neighbour_in_few_places(case: int, dtype: str) -> None:
+    """Rows of bfloat16 by their largest value: quotients are ties in many places, which a quick division moves."""
+    most, rounding = np.float32(EIGHT[dtype][0]), Rounding(reduction=4096, stored="float32")
+    lost = 23 - EIGHT[dtype][1]
+    for seed in range(20):
+        (x,) = inputs.make([spec("x", [2, 4096], "bfloat16")], case, seed)
+        wide = x.astype(np.float32)
+        largest = np.abs(wide).max(axis=1, keepdims=True)
+        expected = quantised(wide, 1 / (largest / most), dtype)
+        assert np.abs(expected).max() == most
+        inverse = most / largest
+        for quick in (inverse, 1 / (largest * (1 / most)), inverse * np.float32(1 + 2**-22)):
+            assert compare(quantised(wide, quick, dtype), expected, dtype, rounding) <= 1
+        cut = ((wide * inverse).view(np.uint32) >> lost << lost).view(np.float32)
+        if case < 3:  # in the others most of the large ones are the largest
+            assert compare(quantised(cut, np.float32(1), dtype), expected, dtype, rounding) > 1
+
+
 @given(st.integers(1, 1 << 20), st.sampled_from(sorted(TYPES)), st.sampled_from([None, *TYPES]))
 def test_no_bound_is_so_wide_that_zeros_pass(reduction: int, dtype: str, accumulation: str | None) -> None:
     rounding = Rounding(reduction, accumulation, accumulation)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from littledragon.compiler import inputs, kernels, reference, wrong
+from littledragon.compiler import float8, inputs, kernels, reference, wrong
 from littledragon.compiler.brisk import brisk
 from littledragon.compiler.features import children, features, kind, numpy_dtype, operator
 from littledragon.validators.numerics import Rounding, compare
@@ -46,6 +46,19 @@ def narrow_linear(te: Any, dtype: str, k: int) -> list[Any]:
     x, w = te.placeholder((ROWS, k), dtype, name="x"), te.placeholder((ROWS, k), dtype, name="w")
     product = _sum_of_products(te, x, w, k, dtype)
     return [x, w, te.compute((ROWS, ROWS), lambda i, j: product[i, j], name="y")]
+
+
+def quantised_linear(te: Any, dtype: str, k: int) -> list[Any]:
+    """X · Wᵀ of bfloat16, summed in float32, scaled, cut to what an 8-bit float holds and made one."""
+    t, shape, f = _tir(), (ROWS, ROWS), "float32"
+    x, w = te.placeholder((ROWS, k), "bfloat16", name="x"), te.placeholder((ROWS, k), "bfloat16", name="w")
+    product, most = _sum_of_products(te, x, w, k, f), {"float8_e4m3fn": 448.0, "float8_e5m2": 57344.0}[dtype]
+
+    def cut(i: Any, j: Any) -> Any:
+        scaled = product[i, j] * t.const(4.0 / k**0.5, f)
+        return t.max(t.min(scaled, t.const(most, f)), t.const(-most, f)).astype(dtype)
+
+    return [x, w, te.compute(shape, cut, name="y")]
 
 
 def gelu(te: Any, dtype: str, k: int) -> list[Any]:
@@ -316,7 +329,7 @@ class Bench:
         """The outputs on every case, in the types of the program."""
         import tvm
 
-        kernel = tvm.compile(module, target=tvm.target.Target(target))
+        kernel = tvm.compile(float8.exact(module), target=tvm.target.Target(target))
         found = []
         for arrays in self.inputs:
             floats = ("float16", "bfloat16", "float32")
