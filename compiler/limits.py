@@ -1,4 +1,4 @@
-"""What a GPU cannot hold, read off the tile factors of a schedule, before anything is replayed.
+"""What a GPU cannot hold, read off the tile factors of a schedule, before anything is replayed; and what it is slow at.
 
 TVM finds such schedules out in its last post-processor, VerifyGPUCode, after it has replayed and lowered them: 10 to
 25 ms each, and of random tilings of a product nine in ten fail there. Two of its rules follow from the factors alone:
@@ -6,13 +6,24 @@ how many threads a block has (`meta_schedule.thread_extent_*`, `max_threads_per_
 operands of one tile take at least. Both bounds are necessary ones: what they refuse, VerifyGPUCode would refuse as well
 (TVM 0.25, src/s_tir/meta_schedule/postproc/verify_gpu_code.cc); what they allow, it may still refuse.
 
+What is allowed is not refused for being slow, but compared: by the threads that its factors make (`Limits.width`), and
+by what its loops say of the time that it takes to run and to compile (`outlook`).
+
 Every function here runs in a child.
 """
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
+
+BUSY: Final = 132 * 512
+"""Threads that a device is taken to run at once: an H200 has 132 multiprocessors. Of 1,516 first-round candidates of 74
+workloads that an H200 ran, 256, 512 and 1,024 threads each tell good from bad about equally well."""
+OWN_UNROLL: Final = 64
+"""Statements up to which the compiler is taken to unroll a loop that is not marked."""
+EXTENT: Final = 16
+"""Taken for a loop whose extent is not constant."""
 
 Level = tuple[int, int]
 """A loop that tiling made: the index of its SamplePerfectTile in the trace, and its place among the factors."""
@@ -45,9 +56,11 @@ class _Operand:
 
 @dataclass
 class _Block:
-    """A tiled block: loops bound to threads, threads besides, how many there may be, and its shared copies."""
+    """A tiled block: loops bound to threads and to blocks of them, threads besides, how many there may be, and its
+    shared copies."""
 
     threads: list[Level] = field(default_factory=list)
+    grid: list[Level] = field(default_factory=list)
     times: int = 1
     low: int = 1
     high: int = 1 << 62
@@ -58,6 +71,9 @@ class _Block:
         if not self.low <= threads <= min(self.high, max_threads):
             return False
         return sum(operand.bytes(tiles) for operand in self.operands) <= max_shared
+
+    def width(self, tiles: Tiles) -> int:
+        return self.times * _product([*self.grid, *self.threads], tiles)
 
 
 @dataclass(frozen=True)
@@ -73,6 +89,102 @@ class Limits:
     def allow(self, tiles: Tiles) -> bool:
         """Whether a schedule with these factors can pass."""
         return all(block.allows(tiles, self.max_threads, self.max_shared) for block in self.blocks)
+
+    def width(self, tiles: Tiles) -> int:
+        """Threads of all blocks of a schedule with these factors, of its narrowest kernel; 0 where nothing is bound."""
+        return min((block.width(tiles) for block in self.blocks), default=0)
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """What the loops of a scheduled module say, before it is compiled.
+
+    span: iterations that a device of `BUSY` threads has one after the other. Each kernel has as many as one of its
+        threads, times its threads over `BUSY` where they are more; a block has at least a warp.
+    statements: how many are left once loops are unrolled and virtual threads are written out.
+    """
+
+    span: float
+    statements: int
+
+
+def outlook(module: Any) -> Outlook:
+    """Read the outlook off a scheduled module for a GPU, in a millisecond.
+
+    Of the same 1,516 candidates, latency and span of one workload have a rank correlation of 0.85 in the median.
+    Seconds of a build and statements have 0.78, on 2,571 candidates of 113 workloads that were built.
+    """
+    kernels: list[_Kernel] = []
+    statements = 0
+    for nest in _nests(module["main"].body):
+        kernel = _Kernel()
+        statements += kernel.walk(nest, 1, 1, 0)[0]
+        kernels.append(kernel)
+    return Outlook(sum(kernel.span() for kernel in kernels), statements)
+
+
+def _nests(node: Any) -> list[Any]:
+    """The outermost loops of a function's body: each is a kernel."""
+    name = type(node).__name__
+    if name == "SeqStmt":
+        return [nest for part in node.seq for nest in _nests(part)]
+    if name == "SBlockRealize":
+        return _nests(node.block.body)
+    return [node]
+
+
+@dataclass
+class _Kernel:
+    """Blocks, threads by their axis, and the most iterations that a statement has in one thread."""
+
+    blocks: int = 1
+    threads: dict[str, int] = field(default_factory=dict)
+    most: int = 0
+
+    def span(self) -> float:
+        return self.most * max(1.0, self.blocks * max(32, math.prod(self.threads.values())) / BUSY)
+
+    def walk(self, node: Any, blocks: int, iterations: int, unrolled: int) -> tuple[int, bool]:
+        """Statements of a node after unrolling, and whether a loop is left in it.
+
+        blocks, iterations: product of the loops outside. unrolled: statements up to which a loop is marked for
+        unrolling (`pragma_auto_unroll_max_step`).
+        """
+        name = type(node).__name__
+        if name == "SBlockRealize":
+            parts = [node.block.init, node.block.body]
+        elif name == "SeqStmt":
+            parts = list(node.seq)
+        elif name == "IfThenElse":
+            parts = [node.then_case, node.else_case]
+        elif name == "For":
+            return self._loop(node, blocks, iterations, unrolled)
+        elif hasattr(node, "body"):
+            parts = [node.body]
+        else:
+            self.blocks, self.most = max(self.blocks, blocks), max(self.most, iterations)
+            return 1, False
+        inside = [self.walk(part, blocks, iterations, unrolled) for part in parts if part is not None]
+        return sum(statements for statements, _ in inside), any(loop for _, loop in inside)
+
+    def _loop(self, node: Any, blocks: int, iterations: int, unrolled: int) -> tuple[int, bool]:
+        from tvm.tirx import ForKind
+
+        extent = int(node.extent.value) if type(node.extent).__name__ == "IntImm" else EXTENT
+        unrolled = int(node.annotations.get("pragma_auto_unroll_max_step", unrolled))
+        tag = "" if node.thread_binding is None else str(node.thread_binding.thread_tag)
+        if tag.startswith("blockIdx"):
+            return self.walk(node.body, blocks * extent, iterations, unrolled)
+        if tag.startswith("threadIdx"):
+            self.threads[tag] = max(extent, self.threads.get(tag, 1))
+            return self.walk(node.body, blocks, iterations, unrolled)
+        statements, loop = self.walk(node.body, blocks, iterations * extent, unrolled)
+        if node.kind == ForKind.VECTORIZED:
+            return statements, loop
+        written_out = tag.startswith("vthread") or node.kind == ForKind.UNROLLED
+        if written_out or (not loop and extent * statements <= max(unrolled, OWN_UNROLL)):
+            return extent * statements, loop
+        return statements, True
 
 
 def _product(levels: Sequence[Level], tiles: Tiles) -> int:
@@ -106,7 +218,7 @@ def limits(trace: Any, module: Any, target: Mapping[str, Any]) -> Limits:
 
 def _tiles_of(block: _Block) -> set[int]:
     runs = [run for operand in block.operands for dimension in operand.dimensions for run in dimension]
-    return {tile for levels in (block.threads, *(run.levels for run in runs)) for tile, _ in levels}
+    return {tile for levels in (block.threads, block.grid, *(run.levels for run in runs)) for tile, _ in levels}
 
 
 class _Reader:
@@ -178,8 +290,9 @@ class _Reader:
         owners = {self._tile_axis[tile][0] for tile, _ in levels if tile in self._tile_axis}
         if str(attrs[0]).startswith(("threadIdx", "vthread")):
             self._relaxed.update(levels)
-            if str(attrs[0]).startswith("threadIdx") and len(owners) == 1:
-                self._block(owners.pop()).threads.extend(levels)
+        if str(attrs[0]).startswith(("threadIdx", "blockIdx")) and len(owners) == 1:
+            block = self._block(owners.pop())
+            (block.grid if str(attrs[0]).startswith("blockIdx") else block.threads).extend(levels)
 
     def _see_Annotate(self, index: int, inputs: list[Any], attrs: list[Any], outputs: list[str]) -> None:
         block, key, value = str(inputs[0]), str(attrs[0]), inputs[1]

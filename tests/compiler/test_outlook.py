@@ -1,0 +1,105 @@
+"""What is told of a schedule's time to run and to compile before it is compiled, and what the search makes of it."""
+
+import math
+import statistics
+from typing import Any
+
+import pytest
+
+from littledragon.compiler import targets
+from littledragon.compiler.evolution import HEAVY, LONG, LONG_SHARE, UNCHOSEN
+from littledragon.compiler.limits import BUSY
+
+CUDA = targets.target("cuda")
+Call = Any
+
+
+@pytest.fixture(scope="module")
+def product(call: Call) -> Any:
+    return call("probe.modules:matmul", m=512, n=512, k=512, dtype="float32", accumulate="float32")["module"]
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "blocks", "unrolled", "virtual", "span", "statements"),
+    [
+        # One thread's iterations; the sum and its initial value are two statements.
+        (1024, 100, 4, 0, 1, 100, 2),
+        # Marked loops are unrolled as far as they are marked, and short ones without a mark.
+        (1024, 100, 4, 200, 1, 100, 200),
+        (1024, 100, 4, 199, 1, 100, 2),
+        (1024, 32, 4, 0, 1, 32, 64),
+        # Virtual threads are written out, and run one after the other.
+        (1024, 100, 4, 0, 8, 800, 16),
+        # More threads than a device runs at once wait for each other; a block of few takes a whole warp.
+        (1024 * 2 * BUSY, 100, 2 * BUSY, 0, 1, 100 * 1024 * 2, 2),
+        (4 * 2 * BUSY, 100, 2 * BUSY, 0, 1, 100 * 32 * 2, 2),
+    ],
+)
+def test_span_and_statements_of_a_sum(
+    call: Call, rows: int, columns: int, blocks: int, unrolled: int, virtual: int, span: int, statements: int
+) -> None:
+    wanted = {"rows": rows, "columns": columns, "blocks": blocks, "unrolled": unrolled, "virtual": virtual}
+    assert call("probe.outlooks:of_a_sum", **wanted) == {"span": span, "statements": statements}
+
+
+def test_width_is_how_many_threads_a_tiling_makes_and_the_widest_are_replayed(call: Call, product: Any) -> None:
+    found = call("probe.outlooks:widths", module=product, target=CUDA, rules="cuda", count=12)
+    for pairs in found.values():
+        assert len(pairs) == 12
+        assert all(width <= threads for width, threads in pairs), "of a rule's two blocks the narrower one counts"
+        assert sum(width == threads for width, threads in pairs) > 6
+    random, chosen = ([width for width, _ in found[name]] for name in ("random", "chosen"))
+    assert statistics.median(chosen) > 4 * statistics.median(random)
+
+
+def test_the_best_outlook_is_preferred_the_heavy_come_last_and_one_in_eight_is_left_to_chance(
+    call: Call, product: Any
+) -> None:
+    found = call("probe.outlooks:ranked", module=product, target=CUDA, rules="cuda", draws=120, count=16)
+    heavy = [statements > HEAVY for statements in found["statements"]]
+    ranks = [(late, round(math.log2(span))) for late, span in zip(heavy, found["spans"], strict=True)]
+    assert any(heavy)
+    assert len(ranks) > 30
+    best = found["best"]
+    assert len(set(best)) == len(best) == 16
+    chosen = best[: 16 - 16 // UNCHOSEN]
+    others = [rank for place, rank in enumerate(ranks) if place not in chosen]
+    assert max(ranks[place] for place in chosen) <= min(others)
+    left = [place for place in range(len(ranks)) if place not in chosen and not heavy[place]]
+    assert best[len(chosen) :] == left[: 16 // UNCHOSEN]
+
+
+def test_few_that_are_long_and_none_that_is_heavy_come_in_time(call: Call, product: Any) -> None:
+    found = call("probe.outlooks:ranked", module=product, target=CUDA, rules="cuda", draws=120, count=8)
+    long = [place for place, statements in enumerate(found["statements"]) if statements > LONG]
+    heavy = {place for place in long if found["statements"][place] > HEAVY}
+    assert len(long) > len(heavy) > 0
+    assert found["late"] == sorted({*long[8 // LONG_SHARE :], *heavy})
+
+
+def propose(call: Call, module: Any, **changed: Any) -> Any:
+    wanted = {"target": CUDA, "rules": "cuda", "records": [], "count": 6, "seed": 3, "round": 0, "population": 12}
+    return call("compiler.proposals:propose", module=module, **wanted | changed)
+
+
+def test_the_same_is_proposed_again_for_a_gpu(call: Call, product: Any) -> None:
+    first = propose(call, product)
+    assert {row["source"] for row in first} == {"random"}
+    assert len({row["trace"] for row in first}) == 6
+    assert propose(call, product) == first
+    records = [{"trace": row["trace"], "latency_us": 10.0 + n} for n, row in enumerate(first)]
+    second = propose(call, product, records=records, round=1)
+    assert "evolutionary" in {row["source"] for row in second}
+    assert not {row["trace"] for row in first} & {row["trace"] for row in second}
+    assert propose(call, product, records=records, round=1) == second
+
+
+def test_where_all_members_are_heavy_they_are_proposed(call: Call) -> None:
+    module = call("probe.outlooks:long", n=1 << 16, terms=2 * HEAVY)["module"]
+    found = call("probe.outlooks:ranked", module=module, target=CUDA, rules="cuda", draws=16, count=3)
+    assert min(found["statements"]) > HEAVY
+    assert len(found["best"]) == 3
+    first = propose(call, module, count=3)
+    assert len(first) == 3
+    records = [{"trace": row["trace"], "latency_us": 10.0 + n} for n, row in enumerate(first)]
+    assert propose(call, module, records=records, round=1, count=2)
