@@ -1,14 +1,15 @@
 """CPU slots: so many lasting children that propose, admit and build, shared by all threads of this process.
 
 Whoever has work waits for a free slot. Urgent work goes first (what the device is waiting for goes before what will
-only be built later), then that of the earlier turn: rounds that were begun together end one after the other, and the
-next ones begin meanwhile. A slot's child has TVM and, for cuda, the tensor intrinsics, imported once by the nursery
-that all of them come from; it is replaced when it has grown, and whatever it dies of is a `ChildError` of the one call.
-It leaves the CPU to whoever measures.
+only be built later), as long as enough of it waits; when it runs low, what makes more of it. Among both goes first what
+belongs to the earlier turn: rounds that were begun together end one after the other, and the next ones begin meanwhile.
+
+A slot's child has TVM and, for cuda, the tensor intrinsics, imported once by the nursery that all of them come from; it
+is replaced when it has grown, and whatever it dies of is a `ChildError` of the one call. It leaves the CPU to whoever
+measures.
 """
 
 import contextlib
-import heapq
 import itertools
 import os
 import threading
@@ -32,6 +33,12 @@ MODULES: Final = {
 NICE: Final = 5
 """So much lower is the priority of the slots' children: who launches kernels must not wait for who compiles."""
 
+AHEAD: Final = 2
+"""Urgent work goes first where so much of it waits, for each slot."""
+
+Ticket = tuple[int, int, int]
+"""0 for urgent work and 1 for other, its turn, and a number of its own."""
+
 
 class Slots:
     """`count` children for a kind of target; see the module's docstring."""
@@ -39,7 +46,8 @@ class Slots:
     def __init__(self, kind: str, count: int) -> None:
         self.count = count
         self._idle = [Child(MODULES[kind], limited=True) for _ in range(count)]
-        self._waiting: list[tuple[int, int, int]] = []
+        self._waiting: list[Ticket] = []
+        self._next: Ticket | None = None
         self._numbers = itertools.count()
         self._changed = threading.Condition()
 
@@ -73,15 +81,22 @@ class Slots:
     def _take(self, urgent: bool, turn: int) -> Child:
         with self._changed:
             ticket = (0 if urgent else 1, turn, next(self._numbers))
-            heapq.heappush(self._waiting, ticket)
+            self._waiting.append(ticket)
+            self._choose()
             try:
-                self._changed.wait_for(lambda: self._idle and self._waiting[0] == ticket)
+                self._changed.wait_for(lambda: self._idle and self._next == ticket)
                 child = self._idle.pop()
             finally:
                 self._waiting.remove(ticket)
-                heapq.heapify(self._waiting)
+                self._choose()
                 self._changed.notify_all()
             return child
+
+    def _choose(self) -> None:
+        """Choose who is next."""
+        later = [ticket for ticket in self._waiting if ticket[0]]
+        low = len(self._waiting) - len(later) < AHEAD * self.count
+        self._next = min(later if low and later else self._waiting, default=None)
 
     def close(self) -> None:
         """End the children that are idle; those that are busy end with the process."""

@@ -94,6 +94,12 @@ def test_the_same_is_proposed_again_for_a_gpu(call: Call, product: Any) -> None:
     assert propose(call, product, records=records, round=1) == second
 
 
+def test_what_takes_longest_to_build_is_proposed_first(call: Call, product: Any) -> None:
+    found = call("probe.outlooks:statements", module=product, traces=[row["trace"] for row in propose(call, product)])
+    assert found == sorted(found, reverse=True)
+    assert len(set(found)) > 2
+
+
 def test_where_all_members_are_heavy_they_are_proposed(call: Call) -> None:
     module = call("probe.outlooks:long", n=1 << 16, terms=2 * HEAVY)["module"]
     found = call("probe.outlooks:ranked", module=module, target=CUDA, rules="cuda", draws=16, count=3)

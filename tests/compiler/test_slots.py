@@ -1,5 +1,6 @@
 """Children that are forked from a nursery, and the slots that threads share."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -7,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -128,46 +130,44 @@ def test_what_a_killed_child_had_started_is_reaped(child: Child) -> None:
     assert gone(grandchild)
 
 
-def test_so_many_work_at_once_urgent_ones_first_and_then_those_of_earlier_turns() -> None:
-    slots.use(2)
+def test_urgent_ones_go_first_while_there_are_enough_of_them() -> None:
+    slots.use(1)
     shared = slots.of("probe")
-    assert shared.count == 2
     order: list[str] = []
-    begun = threading.Barrier(3)
-
-    def occupy() -> None:
-        shared.call(f"{PROBE}:pid", deadline_s=20)
-        with_one = shared._take(urgent=False, turn=0)
-        begun.wait(20)
-        release.wait(20)
-        with shared._changed:
-            shared._idle.append(with_one)
-            shared._changed.notify_all()
+    occupied = shared._take(urgent=False, turn=0)
 
     def ask(name: str, urgent: bool, turn: int) -> None:
         shared.call(f"{PROBE}:echo", deadline_s=20, urgent=urgent, turn=turn, within=Noted(name, order))
 
-    release = threading.Event()
-    threads = [threading.Thread(target=occupy) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    begun.wait(20)
-    asked = (
-        ("later", False, 0),
-        ("last", False, 0),
-        *((name, True, 2) for name in "cd"),
-        *((n, True, 1) for n in "ab"),
-    )
+    asked = (("d", False, 2), ("c", False, 1), ("e", True, 2), ("b", True, 1), ("a", True, 0))
+    threads = []
     for number, one in enumerate(asked):
-        thread = threading.Thread(target=ask, args=one)
-        thread.start()
-        threads.append(thread)
+        threads.append(threading.Thread(target=ask, args=one))
+        threads[-1].start()
         while len(shared._waiting) <= number:
             time.sleep(0.005)
-    release.set()
+    with shared._changed:
+        shared._idle.append(occupied)
+        shared._changed.notify_all()
     for thread in threads:
         thread.join(20)
-    assert [set(order[start : start + 2]) for start in (0, 2, 4)] == [{"a", "b"}, {"c", "d"}, {"later", "last"}]
+    assert slots.AHEAD * shared.count == 2
+    assert order == ["a", "b", "c", "d", "e"]
+
+
+def test_so_many_work_at_once() -> None:
+    slots.use(2)
+    shared = slots.of("probe")
+    met = threading.Barrier(2, timeout=20)
+
+    @contextlib.contextmanager
+    def both() -> Iterator[None]:
+        met.wait()  # a third would wait here for a fourth
+        yield
+
+    with ThreadPoolExecutor(6) as pool:
+        pids = list(pool.map(lambda _: shared.call(f"{PROBE}:pid", deadline_s=20, within=both), range(6)))
+    assert len(set(pids)) == shared.count == 2
 
 
 class Noted:

@@ -59,6 +59,21 @@ def ranked(module: str, target: dict[str, Any], rules: str, draws: int, count: i
     }
 
 
+def statements(module: str, traces: list[str]) -> list[int]:
+    """Of the schedules that these traces make."""
+    import tvm
+    from tvm.s_tir import Schedule, Trace
+
+    from littledragon.compiler.limits import outlook
+
+    found = []
+    for trace in traces:
+        schedule = Schedule(tvm.ir.load_json(module))
+        Trace.apply_json_to_schedule(tvm.ir.load_json(trace), schedule)
+        found.append(outlook(schedule.mod).statements)
+    return found
+
+
 def long(n: int, terms: int) -> dict[str, Any]:
     """Each element written `terms` times, in a loop that the program itself unrolls: all its schedules are as long."""
     import tvm
