@@ -35,10 +35,15 @@ def prepare(specs: Specs, case: int, seed: int, out: str, shrink: int = 0) -> li
     Children keep what they have read by its path: other arguments need another `out`.
     Types that `.npy` does not know are written as the bytes that they are.
     """
+    return write(specs, inputs.make(specs, case, seed, shrink), out)
+
+
+def write(specs: Specs, arrays: list[Any], out: str) -> list[str | None]:
+    """The same of arguments that are made already."""
     import numpy as np
 
     paths: list[str | None] = []
-    for number, (spec, array) in enumerate(zip(specs, inputs.make(specs, case, seed, shrink), strict=True)):
+    for number, (spec, array) in enumerate(zip(specs, arrays, strict=True)):
         paths.append(None if spec["role"] == "output" else f"{out}.{number}.npy")
         if paths[-1] is not None:
             np.save(paths[-1], array if array.dtype.isbuiltin == 1 else array.view(f"u{array.dtype.itemsize}"))

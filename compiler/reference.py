@@ -49,7 +49,8 @@ CEILING: Final = 0.05
 def reference(
     module: str, target: dict[str, Any], specs: list[dict[str, Any]], cases: list[int], seed: int, out: str
 ) -> dict[str, Any]:
-    """Compute the outputs for each case and write them to `<out>.<case>.<n>.npy`. Runs in a child.
+    """Compute the outputs for each case and write them to `<out>.<case>.<n>.npy`, and the inputs to
+    `<out>.in.<case>.<n>.npy`. Runs in a child.
 
     Args:
         module: M0, as `save_json`.
@@ -57,10 +58,11 @@ def reference(
         specs: how to make each argument, see `compiler/inputs.py`.
 
     Returns:
-        `{"outputs": {case: paths}, "rounding": what `rounding` says of the module, "shrink": {case: steps}}`. A file
-        holds an array of the output's shape: of numbers, as `kernels.plain` gives them, of (value, slack), see
-        `_exact`, or of (low, high). `shrink` says how much smaller than usual the floats of a case are
-        (`inputs.make`): as small as it takes for every output to be finite with room to spare.
+        `{"outputs": {case: paths}, "arguments": {case: what `kernels.prepare` gives}, "rounding": what `rounding` says
+        of the module, "shrink": {case: steps}}`. A file of `outputs` holds an array of the output's shape: of numbers,
+        as `kernels.plain` gives them, of (value, slack), see `_exact`, or of (low, high). `shrink` says how much
+        smaller than usual the floats of a case are (`inputs.make`): as small as it takes for every output to be finite
+        with room to spare.
 
     Raises:
         ValueError: the program's outputs are not finite, however small its inputs are.
@@ -80,18 +82,20 @@ def reference(
         sides = [_kernel(one, target) for one in nudged if one is not None]
     known = [None] * len(kernels.outputs(specs)) if found["bits"] else exactness.known(original, specs)
     paths: dict[str, list[str]] = {}
+    arguments: dict[str, list[str | None]] = {}
     shrink: dict[str, int] = {}
     for case in cases:
         for step in range(MOST_SHRINK + 1):
-            arrays = inputs.make(specs, case, seed, step)
-            if wide:
-                arrays = [a.astype(np.float32) if str(a.dtype) in NARROW else a for a in arrays]
+            made = inputs.make(specs, case, seed, step)
+            arrays = [a.astype(np.float32) if wide and str(a.dtype) in NARROW else a for a in made]
             ran = _run(kernel, arrays, specs)
             if _finite(ran, specs):
                 break
         else:
             raise ValueError(f"the program's outputs are not finite in case {case}, however small its inputs are")
         shrink[str(case)] = step
+        arguments[str(case)] = kernels.write(specs, made, f"{out}.in.{case}")
+        del made
         ends = [_run(side, arrays, specs) for side in sides]
         paths[str(case)] = []
         for number, values in enumerate(ran):
@@ -104,7 +108,7 @@ def reference(
                 kept = kernels.plain(values)
             paths[str(case)].append(f"{out}.{case}.{number}.npy")
             np.save(paths[str(case)][-1], kept)
-    return {"outputs": paths, "rounding": found, "shrink": shrink}
+    return {"outputs": paths, "arguments": arguments, "rounding": found, "shrink": shrink}
 
 
 def _finite(ran: list[Any], specs: list[dict[str, Any]]) -> bool:

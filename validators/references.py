@@ -11,6 +11,7 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -34,7 +35,8 @@ class Reference:
     users: int = 0
     failed: dict[int, ChildError] = field(default_factory=dict)
     """Cases that cannot be made, and why: that is found out once."""
-    lock: threading.Lock = field(default_factory=threading.Lock)
+    locks: dict[int, threading.Lock] = field(default_factory=dict)
+    """One a case: cases are made beside each other."""
 
     def paths(self) -> list[str]:
         """Every file of it."""
@@ -69,16 +71,24 @@ class References:
         key = f"{workload.key}-{seed}"
         with self._held(key):
             reference = self._made[key]
-            with reference.lock:
-                for case in cases:
-                    if case in reference.failed:
-                        raise reference.failed[case]
-                    if case not in reference.outputs:
+
+            def make(case: int) -> None:
+                with reference.locks[case]:
+                    if case not in reference.outputs and case not in reference.failed:
                         try:
                             self._make(reference, workload, case, seed, target, call)
                         except ChildError as error:
                             reference.failed[case] = error
-                            raise
+
+            with self._lock:
+                for case in cases:
+                    reference.locks.setdefault(case, threading.Lock())
+            missing = [case for case in cases if case not in reference.outputs and case not in reference.failed]
+            if missing:
+                with ThreadPoolExecutor(len(missing)) as pool:
+                    list(pool.map(make, missing))
+            if failed := [reference.failed[case] for case in cases if case in reference.failed]:
+                raise failed[0]
             yield reference
 
     def hold(self, workload: Workload, seed: int) -> contextlib.AbstractContextManager[None]:
@@ -111,17 +121,11 @@ class References:
             seed=seed,
             out=out,
         )
-        reference.arguments[case] = call(
-            "littledragon.compiler.kernels:prepare",
-            specs=workload.specs,
-            case=case,
-            seed=seed,
-            out=f"{out}.in.{case}",
-            shrink=answer["shrink"][str(case)],
-        )
-        reference.rounding = Rounding.of(answer["rounding"])
-        reference.outputs[case] = answer["outputs"][str(case)]
-        reference.size = sum(Path(path).stat().st_size for path in reference.paths())
+        with self._lock:
+            reference.arguments[case] = answer["arguments"][str(case)]
+            reference.rounding = Rounding.of(answer["rounding"])
+            reference.outputs[case] = answer["outputs"][str(case)]
+            reference.size = sum(Path(path).stat().st_size for path in reference.paths())
 
     def _evict(self) -> None:
         for key, reference in list(self._made.items()):

@@ -56,7 +56,19 @@ def test_many_ask_and_one_is_made(calls: Calls) -> None:
         thread.join(60)
     assert len(found) == 8
     assert all(one == found[0] for one in found)
-    assert calls.made == ["reference", "prepare"] * 2
+    assert calls.made == ["reference"] * 2
+
+
+def test_cases_are_made_beside_each_other(calls: Calls) -> None:
+    kept, asked, met = References(), workload(calls, 1.0), threading.Barrier(3, timeout=30)
+
+    def call(function: str, **arguments: Any) -> Any:
+        met.wait()
+        return calls(function, **arguments)
+
+    with kept.of(asked, [0, 1, 2], 0, TARGET, call) as reference:
+        assert sorted(reference.outputs) == sorted(reference.arguments) == [0, 1, 2]
+    assert kept._made[f"{asked.key}-0"].size == sum(Path(path).stat().st_size for path in reference.paths())
 
 
 def test_a_reference_that_fails_is_found_out_once(calls: Calls) -> None:
