@@ -48,7 +48,7 @@ def schedule(module: Any) -> Any:
 
 
 def import_intrinsics(trace: str) -> None:
-    """Make tensor intrinsics known to TVM where a trace asks for one; it takes seconds, once in a process."""
+    """Make tensor intrinsics known to TVM where a trace asks for one; it takes a second, once in a process."""
     if '"Tensorize"' in trace or "meta_schedule.auto_tensorize" in trace:
         import littledragon.compiler.intrinsics  # noqa: F401
 

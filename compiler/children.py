@@ -202,8 +202,10 @@ class Child:
                 found += map(int, (task / "children").read_text(encoding="ascii").split())
         return found
 
-    def call(self, function: str, *, deadline_s: float, **arguments: Any) -> Any:
+    def call(self, function: str, *, deadline_s: float, holding: bool = False, **arguments: Any) -> Any:
         """Call `function` in the child; the deadline counts from when the child is free.
+
+        With `holding`, the child keeps what the next call asks for, and is not replaced before, however much that is.
 
         It is called again, with as long a deadline, where the child is killed by somebody else: what it leaves behind
         must not be in the way of a second call.
@@ -224,7 +226,7 @@ class Child:
             if running and (running.owner != os.getpid() or running.ended() or running.babbles()):
                 self._stop()
             answer = self._answer(function, question, deadline_s)
-            if self._running and self._running.grown():
+            if not holding and self._running and self._running.grown():
                 self._stop()
         if "error" in answer:
             raise _error("raised", f"{answer['error']}: {answer['message']}")

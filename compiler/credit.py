@@ -63,7 +63,7 @@ def credit(
     with tempfile.NamedTemporaryFile(prefix="dragon-credit-") as progress:
         progress.write(bytes(8))
         progress.flush()
-        arguments = {"module": module, "text": text, "target": target, "progress": progress.name}
+        arguments: dict[str, Any] = {"module": module, "text": text, "target": target, "progress": progress.name}
         call = children.once if child is None else child.call
         try:
             answer = call("littledragon.compiler.traces:apply", deadline_s=deadline_s, **arguments)

@@ -3,9 +3,10 @@
 The algorithm is TVM's (TVM 0.25, src/s_tir/meta_schedule/search_strategy/evolutionary_search.cc): a population of the
 best that was measured and of random members of the design space is mutated for a few generations, each member chosen
 for mutation by what the cost model thinks of it; the best new ones are proposed, and a few random ones. Spaces,
-mutators, post-processors and cost model are TVM's own. What differs is what costs: a member whose tile factors
+mutators, post-processors and cost model are TVM's own. Two things differ. What costs: a member whose tile factors
 `limits` refuses is never replayed, features are extracted once for each schedule, and the features of what was measured
-come from a cache. Every function here runs in a child.
+come from a cache. And for a GPU, what the loops tell before anything is measured, the outlook: it chooses among draws,
+counts beside the cost model, and puts off what would take long to compile. Every function here runs in a child.
 """
 
 import contextlib
@@ -148,7 +149,7 @@ class Search:
         """Random members by turns, without end; None for a draw that is not legal."""
         for number in itertools.count():
             index = number % len(self.spaces)
-            chosen = self.gpu and number % UNCHOSEN != UNCHOSEN - 1
+            chosen = self.gpu and number // len(self.spaces) % UNCHOSEN != UNCHOSEN - 1
             trace = self.spaces[index].draw(self.random, WIDEST_OF if chosen else 1)
             yield None if trace is None else self._member(index, trace)
 
@@ -181,7 +182,7 @@ class Search:
 
     def _late(self, members: Sequence[Member], count: int) -> set[int]:
         """Keys of those (the best first) that are proposed only where nothing else is: heavy, or long and too many."""
-        long = [member.key for member in members if self.outlook(member).statements > LONG]
+        long = [member.key for member in members if LONG < self.outlook(member).statements <= HEAVY]
         return {*long[count // LONG_SHARE :], *(member.key for member in members if self._heavy(member))}
 
     def recall(self, trace: str) -> tuple[int, Any]:
@@ -252,7 +253,7 @@ class Search:
         return [float(max(0.0, next(found))) if len(one) else 0.0 for one in features]
 
     def evolve(self, best: Sequence[str], known: set[int], count: int, population: int) -> list[tuple[Member, float]]:
-        """Up to `count` members that are not known, with their scores, the best first, then the random ones.
+        """Up to `count` members that are not known, with their scores: the best, random ones, then those that are late.
 
         Args:
             best: traces of what was measured, the fastest first.
@@ -284,7 +285,8 @@ class Search:
         picked, keys = found[:wanted], {member.key for member, _ in found[:wanted]}
         rest = [pair for pair in found if pair[0].key not in keys]
         others = {member.key for member in fresh}
-        return (picked + [pair for pair in rest if pair[0].key in others] + rest)[:count] if rest else picked
+        rest.sort(key=lambda pair: (pair[0].key in late, pair[0].key not in others))
+        return (picked + rest)[:count]
 
     def _worth(self, member: Member, score: float) -> float:
         """A score over the fourth root of the span: the cost model has learned from few, and the loops know more.

@@ -179,7 +179,8 @@ def _calculated(node: Any) -> Any | None:
 
 def _name(dtype: Any) -> str:
     """Of the type without its lanes."""
-    return next((name for name in NAMES if str(dtype).startswith(name)), str(dtype))
+    name, _, lanes = str(dtype).partition("x")
+    return name if name in NAMES and (not lanes or lanes.isdecimal()) else str(dtype)
 
 
 def _narrow(node: Any) -> bool:

@@ -2,13 +2,17 @@
 
 TVM writes them in TVMScript and parses them at every import, which takes ten seconds and more in each fresh process.
 Here the first process of a machine keeps what they became as JSON in the user's cache folder, and those after it read
-that, in a second. `tvm.s_tir.tensor_intrin` is then in `sys.modules` by name alone, so that nothing imports it after
-all.
+that, in a second; only what this user alone can have written, and wrote whole, is believed. `tvm.s_tir.tensor_intrin`
+is then in `sys.modules` by name alone, so that nothing imports it after all; whoever wants its functions must do so
+first.
 """
 
 import contextlib
+import errno
+import hashlib
 import json
 import os
+import stat
 import sys
 import tempfile
 import types
@@ -20,30 +24,54 @@ _THEIRS: Final = "tvm.s_tir.tensor_intrin"
 _MOST_BYTES: Final = 1 << 26
 
 
-def file() -> Path:
-    """Where they are kept, for this version of TVM."""
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "littledragon" / f"intrinsics-{version('apache-tvm')}-{version('apache-tvm-ffi')}.json"
+def file() -> Path | None:
+    """Where they are kept, for this version of TVM; None for a user without a home."""
+    try:
+        base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    except RuntimeError:
+        return None
+    return base / "littledragon" / f"intrinsics-{version('apache-tvm')}-{version('apache-tvm-ffi')}.json"
 
 
 def _register() -> None:
     if _THEIRS in sys.modules:
         return
+    place = file()
     try:
-        with file().open("rb") as stream:
-            _recall(stream.read(_MOST_BYTES))
+        if place is None:
+            raise FileNotFoundError
+        _recall(_read(place))
     except (OSError, ValueError, KeyError, TypeError, RuntimeError):
-        _keep(_imported())
+        found = _imported()
+        if place is not None and found:
+            with contextlib.suppress(OSError):
+                _keep(found, place)
     else:
         sys.modules[_THEIRS] = types.ModuleType(_THEIRS)
+
+
+def _read(place: Path) -> bytes:
+    """The file's content.
+
+    Raises:
+        OSError: it is not there, or somebody else may have written it.
+    """
+    with os.fdopen(os.open(place, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as stream:
+        about = os.fstat(stream.fileno())
+        if not stat.S_ISREG(about.st_mode) or about.st_uid != os.geteuid() or about.st_mode & 0o022:
+            raise PermissionError(errno.EPERM, "not this user's own file", str(place))
+        return stream.read(_MOST_BYTES)
 
 
 def _recall(text: bytes) -> None:
     import tvm
     from tvm.s_tir import TensorIntrin
 
-    kept = json.loads(text)
-    for name, (desc, impl) in zip(kept["names"], tvm.ir.load_json(kept["functions"]), strict=True):
+    digest, _, kept = text.partition(b"\n")
+    if digest != hashlib.sha256(kept).hexdigest().encode():
+        raise ValueError("cut short, or changed")
+    known = json.loads(kept)
+    for name, (desc, impl) in zip(known["names"], tvm.ir.load_json(known["functions"]), strict=True):
         TensorIntrin.register(name, desc, impl, override=True)
 
 
@@ -66,21 +94,21 @@ def _imported() -> list[tuple[str, Any, Any]]:
     return found
 
 
-def _keep(found: list[tuple[str, Any, Any]]) -> None:
-    """Put them in the cache, in one step; where that is not possible, the next process imports them as well."""
+def _keep(found: list[tuple[str, Any, Any]], place: Path) -> None:
+    """Put them in the cache, in one step. Raises OSError; then the next process imports them as well."""
     import tvm
 
     functions = str(tvm.ir.save_json(tvm.runtime.convert([[desc, impl] for _, desc, impl in found])))
-    place = file()
-    with contextlib.suppress(OSError):
-        place.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, aside = tempfile.mkstemp(dir=place.parent, prefix=f".{place.name}-")
+    kept = json.dumps({"names": [name for name, _, _ in found], "functions": functions}).encode()
+    place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile(dir=place.parent, prefix=f".{place.name}-", delete=False) as stream:
         try:
-            with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
-                json.dump({"names": [name for name, _, _ in found], "functions": functions}, stream)
-            Path(aside).replace(place)
+            stream.write(hashlib.sha256(kept).hexdigest().encode() + b"\n" + kept)
+            stream.close()
+            Path(stream.name).replace(place)
         except OSError:
-            Path(aside).unlink(missing_ok=True)
+            Path(stream.name).unlink(missing_ok=True)
+            raise
 
 
 _register()

@@ -88,12 +88,10 @@ def measure(
         if guard and path is not None
     }
     _unsaved[:] = [_Left(specs, arrays, found, inputs)]
+    left = None if out is None else save(out)
     limit = min(SLOW_S, hopeless_s if hopeless_s is not None else SLOW_S)
-    return {
-        "run_s": seconds,
-        "repeats_us": _time(loaded, arguments, repeat_ms) if seconds <= limit else None,
-        "left": None if out is None else save(out),
-    }
+    repeats = _time(loaded, arguments, repeat_ms) if seconds <= limit else None
+    return {"run_s": seconds, "repeats_us": repeats, "left": left}
 
 
 def fetch(specs: Specs, arrays: list[str | None]) -> None:

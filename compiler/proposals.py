@@ -3,8 +3,7 @@
 The space is MetaSchedule's (post-order apply of a rule set, `compiler/rules.py`), the search its evolutionary search
 (`compiler/evolution.py`), the cost model its XGBoost model, trained on the recorded candidates. A first round, which
 has nothing to learn from, draws members at random; for a GPU those are proposed that keep it busy, and are not too long
-to compile. The same records and the same seed give the same proposals (paper,
-section 4.1).
+to compile. The same records and the same seed give the same proposals (paper, section 4.1).
 """
 
 import hashlib

@@ -64,14 +64,13 @@ class Slots:
         """Call `function` in a free child, waiting for one, in the context `within`; the deadline counts from then.
 
         Raises:
-            ChildError: as `Child.call`.
+            ChildError, OSError: as `Child.call`.
         """
         child = self._take(urgent, turn)
         try:
             with within():
                 child.start()
-                with contextlib.suppress(ProcessLookupError):  # it has died already, and is started again
-                    os.setpriority(os.PRIO_PROCESS, child.pid or -1, os.getpriority(os.PRIO_PROCESS, 0) + NICE)
+                _step_back(child.pid)
                 return child.call(function, deadline_s=deadline_s, **arguments)
         finally:
             with self._changed:
@@ -83,6 +82,7 @@ class Slots:
             ticket = (0 if urgent else 1, turn, next(self._numbers))
             self._waiting.append(ticket)
             self._choose()
+            self._changed.notify_all()  # it may be another's turn by that, who sleeps
             try:
                 self._changed.wait_for(lambda: self._idle and self._next == ticket)
                 child = self._idle.pop()
@@ -104,6 +104,14 @@ class Slots:
             idle = list(self._idle)
         for child in idle:
             child.close()
+
+
+def _step_back(process: int | None) -> None:
+    """Lower a child's priority, where that is not done and may be done."""
+    with contextlib.suppress(OSError):  # it may have died, and the call that comes next start another
+        wanted = os.getpriority(os.PRIO_PROCESS, os.getpid()) + NICE
+        if process is not None and os.getpriority(os.PRIO_PROCESS, process) < wanted:
+            os.setpriority(os.PRIO_PROCESS, process, wanted)
 
 
 def use(count: int | None) -> None:

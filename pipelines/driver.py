@@ -97,8 +97,8 @@ def run_stage(
 class _Work(Iterator[tuple[str, Payload]]):
     """What is left of a stage's plan: ids with payloads, loaded a slice at a time, just before an executor takes them.
 
-    An executor that has room asks again after `StopIteration`. By then the plan of a stage that grows (`GROWS`) may
-    name more: the next round of one search need not wait for the slowest of all the others.
+    An executor that has room asks again, also after `StopIteration`. By then the plan of a stage that grows (`GROWS`)
+    may name more: the next round of one search need not wait for the slowest of all the others.
     """
 
     def __init__(
@@ -113,11 +113,13 @@ class _Work(Iterator[tuple[str, Payload]]):
         self._loaded: deque[tuple[str, Payload]] = deque()
         self._unloadable: list[Answer] = []
         self._began, self._planning_s = time.monotonic(), 0.0
+        self._stale = True
+        """Whether anything has ended since the plan was made."""
 
     def plan(self) -> bool:
         """Ask the stage for its plan; whether it names anything that is neither done nor given out."""
         began, name = time.monotonic(), self._stage.NAME
-        new = True
+        new, self._stale = self._stale, False
         while new and not self._left:  # a new plan shows rows of earlier runs, from which the stage may plan more
             with busy(f"{name}: planning"):
                 units = list({unit.id: unit for unit in self._stage.plan(self._store, self._config)}.values())
@@ -147,7 +149,7 @@ class _Work(Iterator[tuple[str, Payload]]):
 
     def _grown(self) -> bool:
         """Whether the plan names more by now; it is not asked where asking has taken too much of the time."""
-        if not getattr(self._stage, "GROWS", False):
+        if not (self._stale and getattr(self._stage, "GROWS", False)):
             return False
         allowed_s = PLANNING_S + PLANNING * (time.monotonic() - self._began)
         return self._planning_s <= allowed_s and self.plan()
@@ -155,6 +157,7 @@ class _Work(Iterator[tuple[str, Payload]]):
     def end(self, id: str) -> tuple[Unit, int]:
         """A unit that was given out, which has ended, and which attempt at it this was."""
         self.tried.add(id)
+        self._stale = True
         return self._given.pop(id), self._ended[id].attempt + 1 if id in self._ended else 1
 
     def unloadable(self) -> Iterator[Answer]:

@@ -160,12 +160,14 @@ class RealDevice(Device):
         """
         for last in (False, False, True):
             if self.cuda:
-                self._ask(child, "fetch", self.deadlines.run_s, specs=workload.specs, arrays=arguments)
+                wanted = {"specs": workload.specs, "arrays": arguments}
+                self._ask(child, "fetch", self.deadlines.run_s, holding=True, **wanted)
             with self._lock.exclusive():
                 ran = self._ask(
                     child,
                     "measure",
                     self.deadlines.run_s + _timing_s(repeat_ms or 0.0),
+                    holding=self.cuda,
                     threads=self.threads,
                     library=kernel.path,
                     specs=workload.specs,

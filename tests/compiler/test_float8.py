@@ -283,6 +283,7 @@ def test_built_kernels_convert_so(dtype: str, tmp_path: Path) -> None:
         assert same(ran(tvm.runtime.load_module(path), to, given_), expected)
 
 
-def test_a_module_without_them_is_given_back() -> None:
-    module = elementwise("float16", "float32", lambda x: x.astype("float32"), 64).mod
+@pytest.mark.parametrize("dtype", ["float16", "float8_e4m3fnuz", "float8_e5m2fnuz"])
+def test_a_module_without_them_is_given_back(dtype: str) -> None:
+    module = elementwise(dtype, "float32", lambda x: x.astype("float32"), 64).mod
     assert float8.exact(module) is module

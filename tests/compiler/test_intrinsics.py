@@ -1,6 +1,5 @@
 """Tensor intrinsics from the cache are those that TVM registers; no state of the cache keeps a process from them."""
 
-import json
 import os
 import subprocess
 import sys
@@ -15,7 +14,7 @@ import sys, tvm
 from tvm.s_tir import TensorIntrin
 import littledragon.compiler.intrinsics as ours
 from tvm_ffi import structural_hash
-names = __import__("json").loads(ours.file().read_text())["names"]
+names = __import__("json").loads(ours.file().read_text().splitlines()[1])["names"]
 found = [TensorIntrin.get(name) for name in names]
 print(len(names), structural_hash(tvm.runtime.convert([[one.desc, one.impl] for one in found])))
 print(hasattr(sys.modules["tvm.s_tir.tensor_intrin"], "cuda"))
@@ -46,6 +45,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
 def test_after_one_process_the_next_imports_nothing() -> None:
     """In the user's own cache: an import takes a minute on a slow machine."""
     seen, _ = look(None)
+    assert int(seen.split()[0]) > 100
     assert look(None) == [seen, "False"]
 
 
@@ -68,9 +68,25 @@ def test_a_damaged_cache_is_made_anew(cache: tuple[Path, str], tmp_path: Path, t
     (tmp_path / "littledragon").mkdir()
     damaged = tmp_path / "littledragon" / kept.name
     whole = kept.read_text(encoding="utf-8")
-    damaged.write_text(whole[: len(whole) // 2] if text == "cut" else text, encoding="utf-8")
+    damaged.write_text({"cut": whole[: len(whole) // 2], "shared": whole}.get(text, text), encoding="utf-8")
+    if text == "shared":
+        damaged.chmod(0o666)
+    if text == "link":
+        damaged.unlink()
+        damaged.symlink_to(kept)
     assert look(tmp_path) == [seen, "True"]
-    assert json.loads(damaged.read_text(encoding="utf-8")) == json.loads(whole)
+    assert damaged.read_text(encoding="utf-8") == whole
+    assert damaged.stat().st_mode & 0o777 == 0o600
+    assert not damaged.is_symlink()
+
+
+@pytest.mark.slow
+def test_a_user_without_a_home_has_no_cache() -> None:
+    code = (
+        "import os; del os.environ['HOME']; os.environ.pop('XDG_CACHE_HOME', None); import pwd; pwd.getpwuid = None; "
+    )
+    code += "import littledragon.compiler.intrinsics as ours; print(ours.file())"
+    assert look(None, code) == ["None"]
 
 
 @pytest.mark.slow

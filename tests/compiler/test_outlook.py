@@ -1,13 +1,15 @@
 """What is told of a schedule's time to run and to compile before it is compiled, and what the search makes of it."""
 
+import itertools
 import math
 import statistics
+from collections import Counter
 from typing import Any
 
 import pytest
 
 from littledragon.compiler import targets
-from littledragon.compiler.evolution import HEAVY, LONG, LONG_SHARE, UNCHOSEN
+from littledragon.compiler.evolution import HEAVY, LONG, LONG_SHARE, UNCHOSEN, Member, Search
 from littledragon.compiler.limits import BUSY
 
 CUDA = targets.target("cuda")
@@ -71,9 +73,10 @@ def test_the_best_outlook_is_preferred_the_heavy_come_last_and_one_in_eight_is_l
 
 def test_few_that_are_long_and_none_that_is_heavy_come_in_time(call: Call, product: Any) -> None:
     found = call("probe.outlooks:ranked", module=product, target=CUDA, rules="cuda", draws=120, count=8)
-    long = [place for place, statements in enumerate(found["statements"]) if statements > LONG]
-    heavy = {place for place in long if found["statements"][place] > HEAVY}
-    assert len(long) > len(heavy) > 0
+    heavy = {place for place, statements in enumerate(found["statements"]) if statements > HEAVY}
+    long = [place for place, statements in enumerate(found["statements"]) if LONG < statements <= HEAVY]
+    assert heavy
+    assert len(long) > 8 // LONG_SHARE
     assert found["late"] == sorted({*long[8 // LONG_SHARE :], *heavy})
 
 
@@ -92,6 +95,43 @@ def test_the_same_is_proposed_again_for_a_gpu(call: Call, product: Any) -> None:
     assert "evolutionary" in {row["source"] for row in second}
     assert not {row["trace"] for row in first} & {row["trace"] for row in second}
     assert propose(call, product, records=records, round=1) == second
+
+
+def test_each_space_has_draws_that_are_left_to_chance() -> None:
+    for spaces in (1, 2, 3, 4, 8):
+        search = object.__new__(Search)
+        search.gpu, search.random = True, None
+        asked: list[tuple[int, int]] = []
+        search.spaces = [Asked(number, asked) for number in range(spaces)]
+        list(itertools.islice(search.drawn(), 2 * spaces * UNCHOSEN))
+        counts = Counter(asked)
+        assert [counts[number, 1] for number in range(spaces)] == [2] * spaces
+        assert len(asked) == 2 * spaces * UNCHOSEN
+
+
+class Asked:
+    """A space of which nothing is legal, and which remembers of how many each draw was the widest."""
+
+    def __init__(self, number: int, asked: list[tuple[int, int]]) -> None:
+        self.number, self.asked = number, asked
+
+    def draw(self, _: Any, of: int) -> None:
+        self.asked.append((self.number, of))
+
+
+def test_a_round_names_nobody_twice() -> None:
+    """Also where one that was drawn at random is the best of those that were not picked."""
+    search = object.__new__(Search)
+    search.gpu = False
+    search._outlooks = {}
+    drawn, bred = Member(0, None, 100, None), [Member(0, None, key, None) for key in range(45)]
+    worth = {100: 4.5} | {key: float(key) for key in range(45)}
+    search.drawn = lambda: iter([drawn])  # type: ignore[method-assign]
+    search.scores = lambda members: [worth[member.key] for member in members]  # type: ignore[method-assign]
+    search._next = lambda *_: bred  # type: ignore[method-assign]
+    for count in (8, 40, 46):
+        keys = [member.key for member, _ in search.evolve([], set(), count, 10)]
+        assert len(set(keys)) == len(keys) == count
 
 
 def test_what_takes_longest_to_build_is_proposed_first(call: Call, product: Any) -> None:

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -153,6 +154,51 @@ def test_urgent_ones_go_first_while_there_are_enough_of_them() -> None:
         thread.join(20)
     assert slots.AHEAD * shared.count == 2
     assert order == ["a", "b", "c", "d", "e"]
+
+
+@pytest.fixture
+def restless() -> Iterator[None]:
+    """Threads take turns far more often than usual."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    yield
+    sys.setswitchinterval(before)
+
+
+def test_nobody_sleeps_through_his_turn(restless: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever comes may make it the turn of another than himself, who sleeps."""
+    monkeypatch.setattr(slots, "Child", Idler)
+    shared, ended = slots.Slots("probe", 1), threading.Event()
+
+    def ask(number: int) -> None:
+        chance = random.Random(number)
+        while not ended.is_set():
+            shared.call("any:thing", deadline_s=1, urgent=chance.random() < 0.5, turn=number % 3)
+            time.sleep(chance.random() * 1e-3)
+
+    threads = [threading.Thread(target=ask, args=(number,), daemon=True) for number in range(5)]
+    for thread in threads:
+        thread.start()
+    time.sleep(4)
+    ended.set()
+    for thread in threads:
+        thread.join(10)
+    assert not any(thread.is_alive() for thread in threads)
+
+
+class Idler:
+    """A child without a process."""
+
+    pid = None
+
+    def __init__(self, *_: object, **__: object) -> None:
+        pass
+
+    def start(self) -> None:
+        pass
+
+    def call(self, *_: object, **__: object) -> None:
+        time.sleep(random.random() * 5e-4)
 
 
 def test_so_many_work_at_once() -> None:

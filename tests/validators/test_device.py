@@ -130,6 +130,22 @@ def test_outputs_that_died_with_their_child_are_computed_again(bench: Bench, mon
     assert checked.repeats_us is not None
 
 
+def test_what_a_kernel_left_is_looked_at_however_much_its_child_has_grown(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a GPU a context and the outputs come after the child's first answer."""
+    monkeypatch.setattr(children, "MAX_GROWTH", -(1 << 50))  # every child has
+    device = open_device("real", TARGET)
+    assert isinstance(device, RealDevice)
+    device.cuda = True
+    made = bench.make("shifted", n=1 << 12, by=1.0)
+    workload = Workload(made["module"], made["specs"])
+    kernel = device.make(workload, Path(tempfile.mkdtemp(dir=bench.folder))).kernel
+    assert kernel is not None
+    checked = device.check(kernel, workload, [0, 1], 0, repeat_ms=1.0)
+    assert (checked.correct, checked.cases) == (True, 2)
+
+
 def test_a_process_times_a_workload_once(bench: Bench) -> None:
     good = bench.kernel("shifted", by=1.0)
     other = Workload(bench.workload.module + " ", bench.workload.specs)
