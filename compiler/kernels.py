@@ -82,12 +82,12 @@ def measure(
     pristine = _pristine(specs, arrays, library)
     arguments = _arguments(pristine, library)
     seconds, found = _run(loaded, arguments, specs)
-    inputs = {
+    after = {
         number: argument.numpy()
         for number, (argument, path) in enumerate(zip(arguments, arrays, strict=True))
         if guard and path is not None
     }
-    _unsaved[:] = [_Left(specs, arrays, found, inputs)]
+    _unsaved[:] = [_Left(specs, arrays, found, after)]
     left = None if out is None else save(out)
     limit = min(SLOW_S, hopeless_s if hopeless_s is not None else SLOW_S)
     repeats = _time(loaded, arguments, repeat_ms) if seconds <= limit else None

@@ -13,12 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import pytest
 
 from littledragon.compiler import children
 from littledragon.pipelines.stage import Result, Unit
 from littledragon.pipelines.store import Store
 from littledragon.schemas.ids import content_id
 from littledragon.schemas.tables import BY_NAME
+from littledragon.validators.device import Device, GateFailed, Kernel, Workload
 
 HERE = Path(__file__).parent
 PROBES = (HERE.parent / "compiler" / "probe", HERE / "probe")
@@ -33,6 +35,21 @@ Row = dict[str, Any]
 
 def probe_path() -> str:
     return os.pathsep.join(str(folder) for folder in PROBES)
+
+
+def matches(said: str, wanted: str) -> None:
+    """A pattern is found in what was said; else both are shown."""
+    with pytest.raises(AssertionError, match=wanted):
+        raise AssertionError(said)
+
+
+def verdict(device: Device, kernel: Kernel, workload: Workload, cases: tuple[int, ...] = (0, 1)) -> str:
+    """Gate and reason of a kernel, or nothing where every gate is passed."""
+    try:
+        device.check(kernel, workload, cases, 0, repeat_ms=1.0).judge()
+    except GateFailed as failed:
+        return str(failed)
+    return ""
 
 
 def workloads(made: list[tuple[str, dict[str, Any]]]) -> list[Row]:

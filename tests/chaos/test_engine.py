@@ -13,7 +13,7 @@ from typing import Any
 
 import psutil
 import pytest
-from engine import Engine, finish, probe_path, store_of, workloads
+from engine import Engine, finish, matches, probe_path, store_of, verdict, workloads
 
 from littledragon.compiler import children, slots, targets
 from littledragon.compiler.children import Child, ChildError
@@ -71,11 +71,7 @@ class Bench:
 
     def verdict(self, name: str, cases: tuple[int, ...] = (0, 1)) -> str:
         """Gate and reason, or nothing where every gate is passed."""
-        try:
-            self.device.check(self.kernel(name), self.workload, cases, 0, repeat_ms=1.0).judge()
-        except GateFailed as failed:
-            return str(failed)
-        return ""
+        return verdict(self.device, self.kernel(name), self.workload, cases)
 
 
 @pytest.fixture(scope="module")
@@ -96,11 +92,6 @@ def probe(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
     children.close_all()
     slots.use(None)
-
-
-def matches(said: str, wanted: str) -> None:
-    with pytest.raises(AssertionError, match=wanted):
-        raise AssertionError(said)
 
 
 # -- kernels ----------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from engine import probe_path
+from engine import matches, probe_path, verdict
 
 from littledragon.compiler import children, targets
 from littledragon.compiler.children import Child
@@ -63,11 +63,7 @@ class Bench:
 
     def verdict(self, name: str) -> str:
         """Gate and reason, or nothing where every gate is passed."""
-        try:
-            self.device.check(self.kernels[name], self.workload, (0, 1), 0, repeat_ms=1.0).judge()
-        except GateFailed as failed:
-            return str(failed)
-        return ""
+        return verdict(self.device, self.kernels[name], self.workload)
 
 
 @pytest.fixture(scope="module")
@@ -77,11 +73,6 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
         patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [probe_path(), before])))
         yield Bench(tmp_path_factory.mktemp("kernels"))
         children.close_all()
-
-
-def matches(said: str, wanted: str) -> None:
-    with pytest.raises(AssertionError, match=wanted):
-        raise AssertionError(said)
 
 
 @pytest.mark.parametrize("fault", FAULTS)
