@@ -29,17 +29,12 @@ KEPT_BYTES: Final = 4 << 30
 Specs = list[dict[str, Any]]
 
 
-def prepare(specs: Specs, case: int, seed: int, out: str, shrink: int = 0) -> list[str | None]:
+def write(specs: Specs, arrays: list[Any], out: str) -> list[str | None]:
     """Write each argument of one input case to `<out>.<n>.npy`, for `measure` and `time_all`; None for outputs.
 
     Children keep what they have read by its path: other arguments need another `out`.
     Types that `.npy` does not know are written as the bytes that they are.
     """
-    return write(specs, inputs.make(specs, case, seed, shrink), out)
-
-
-def write(specs: Specs, arrays: list[Any], out: str) -> list[str | None]:
-    """The same of arguments that are made already."""
     import numpy as np
 
     paths: list[str | None] = []
@@ -67,7 +62,7 @@ def measure(
     Args:
         library: file of the built kernel.
         specs: how to make each argument, see `compiler/inputs.py`.
-        arrays: what `prepare` gave for these specs.
+        arrays: what `write` gave for these specs.
         threads: CPU threads that parallel loops may use.
         repeat_ms: of the repeats, see `time_all`.
         hopeless_s: a kernel that ran longer is not timed.

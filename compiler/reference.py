@@ -58,7 +58,7 @@ def reference(
         specs: how to make each argument, see `compiler/inputs.py`.
 
     Returns:
-        `{"outputs": {case: paths}, "arguments": {case: what `kernels.prepare` gives}, "rounding": what `rounding` says
+        `{"outputs": {case: paths}, "arguments": {case: what `kernels.write` gives}, "rounding": what `rounding` says
         of the module, "shrink": {case: steps}}`. A file of `outputs` holds an array of the output's shape: of numbers,
         as `kernels.plain` gives them, of (value, slack), see `_exact`, or of (low, high). `shrink` says how much
         smaller than usual the floats of a case are (`inputs.make`): as small as it takes for every output to be finite

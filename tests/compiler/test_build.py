@@ -19,7 +19,7 @@ Call = Any
 
 def run(call: Call, workload: Any, path: str, case: int, folder: Path) -> list[Any]:
     specs, out = workload["specs"], f"{folder}/out"
-    arrays = call("compiler.kernels:prepare", specs=specs, case=case, seed=0, out=f"{folder}/in.{case}")
+    arrays = kernels.write(specs, inputs.make(specs, case, 0), f"{folder}/in.{case}")
     given = {"library": path, "specs": specs, "arrays": arrays, "threads": 2, "repeat_ms": 1.0}
     found = call("compiler.kernels:measure", **given, hopeless_s=0.0, guard=False, out=out)
     return [np.load(name) for name in found["left"]["outputs"]]
@@ -143,7 +143,7 @@ def test_a_killed_build_leaves_nothing_outside_its_folder(tmp_path: Path, monkey
 
 
 def timed(call: Call, path: str, specs: Any, folder: Path) -> Any:
-    arrays = call("compiler.kernels:prepare", specs=specs, case=0, seed=0, out=f"{folder}/in")
+    arrays = kernels.write(specs, inputs.make(specs, 0, 0), f"{folder}/in")
     (repeats,) = call("compiler.kernels:time_all", kernels=[path], specs=specs, arrays=arrays, repeat_ms=1.0, threads=2)
     return repeats
 
