@@ -7,11 +7,12 @@ import time
 import types
 
 import pytest
+from distributed import Client, LocalCluster
 
 from littledragon.pipelines import driver, workloads
 from littledragon.pipelines.config import Config
 from littledragon.pipelines.errors import UserError
-from littledragon.pipelines.executor import Serial, Threads
+from littledragon.pipelines.executor import Dask, Serial, Threads
 from littledragon.pipelines.lease import acquire
 from littledragon.pipelines.stage import Result, Unit
 from littledragon.pipelines.store import Store
@@ -105,11 +106,21 @@ def grows(toy):
     toy.plan, toy.does[1], toy.does[2] = plan, wait, end
 
 
-def test_what_a_growing_plan_names_later_does_not_wait_for_what_it_named_before(store, toy):
+@pytest.fixture(params=["threads", "dask"])
+def two_at_once(request):
+    if request.param == "threads":
+        yield Threads(2)
+        return
+    cluster = LocalCluster(n_workers=1, threads_per_worker=2, processes=False, dashboard_address=None)
+    with cluster, Client(cluster) as client:
+        yield Dask(client)
+
+
+def test_what_a_growing_plan_names_later_does_not_wait_for_what_it_named_before(store, toy, two_at_once):
     grows(toy)
     toy.GROWS = True
     with acquire(store.path, toy.NAME) as lease:
-        driver.run_stage(store, toy, Config(), Threads(2), lease)
+        driver.run_stage(store, toy, Config(), two_at_once, lease)
     assert [outcome.state for outcome in store.outcomes(NAME).values()] == ["ok"] * 3
     assert [outcome.attempt for outcome in store.outcomes(NAME).values()] == [1] * 3
 
