@@ -14,6 +14,8 @@ from littledragon.compiler import exactness, float8, inputs, lowering, reference
 from littledragon.compiler.brisk import brisk
 from littledragon.compiler.features import features, numpy_dtype
 from littledragon.compiler.zoo import blocks
+from littledragon.compiler.zoo import quant_irregular_quantize as quantize
+from littledragon.validators.numerics import Rounding, compare
 
 LLVM = targets.target("llvm")
 Te = Any
@@ -141,6 +143,44 @@ def test_rounded_whole_numbers_have_ends_around_ties() -> None:
     values = inputs.make(specs, 3, 0)[0]
     assert np.array_equal(whole["low"] < whole["high"], np.abs(values) == 1)  # 0.5 may go either way
     assert np.mean(normal["low"] < normal["high"]) < 0.01
+
+
+def test_packed_whole_numbers_have_ends_around_ties(tmp_path: Path) -> None:
+    """A quick division puts a quotient on the other side of a tie; in a word of eight that is a step of up to 2^28."""
+    (program,) = lowering.modules(quantize.quantize_pack(64, 256, 32, "float16"), LLVM).values()
+    specs = inputs.specs(program, features(program))
+    found = reference.reference(str(tvm.ir.save_json(program)), LLVM, specs, [0, 3], 2, f"{tmp_path}/out")
+    for case in (0, 3):
+        ends, scale = (np.load(path) for path in found["outputs"][str(case)])
+        w = inputs.make(specs, case, 2)[0].astype(np.float32)
+        scale = np.repeat(scale["value"] if scale.dtype.names else scale, 32, axis=1)
+
+        def packed(quotients: Any) -> Any:
+            rounded = np.trunc(quotients + np.copysign(np.float32(0.5), quotients))
+            digits = (rounded + 8).astype(np.uint32).reshape(64, 32, 8)
+            return (digits << np.arange(0, 32, 4, dtype=np.uint32)).sum(axis=2, dtype=np.uint32)
+
+        for quotients in (w / scale, w * (np.float32(1) / scale)):
+            assert compare(packed(quotients), ends, "uint32", Rounding(discrete=True)) == 0
+        if case == 3:  # among whole numbers, every second quotient is a tie
+            continue
+        assert np.mean(ends["low"] == ends["high"]) > 0.98
+        for wrong in (packed(-w / scale), packed(w / scale) ^ 1, packed(np.trunc(w / scale))):
+            assert compare(wrong, ends, "uint32", Rounding(discrete=True)) > 1
+
+
+def test_millions_of_terms_are_summed_in_a_wider_type(tmp_path: Path) -> None:
+    """One after the other in float32 they lose the small ones, and every better order would look wrong."""
+    from tvm import te
+
+    x = te.placeholder((4096, 4096), name="x")
+    i, k = te.reduce_axis((0, 4096), name="i"), te.reduce_axis((0, 4096), name="k")
+    program = module(x, te.compute((1,), lambda _: te.sum(x[i, k] * x[i, k], axis=[i, k]), name="y"))
+    specs = inputs.specs(program, features(program))
+    found = reference.reference(str(tvm.ir.save_json(program)), LLVM, specs, [0], 2, f"{tmp_path}/out")
+    (values,) = (np.load(path) for path in found["outputs"]["0"])
+    wide = inputs.make(specs, 0, 2)[0].astype(np.float64)
+    np.testing.assert_allclose(values, [(wide * wide).sum()], rtol=1e-10)
 
 
 def test_inputs_are_made_smaller_until_outputs_are_numbers(tmp_path: Path) -> None:
