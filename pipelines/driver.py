@@ -48,21 +48,25 @@ def run(store: Store, names: Sequence[str], config: Config, executor: Executor, 
     missing = [name for name in before if store.manifest(name) is None]
     if missing:
         raise UserError(f"{store.path}: stage {names[0]} needs {missing[0]} first: run `dragon {missing[0]}`")
+    elsewhere = not any(hasattr(stages.stage(name), "as_measured") for name in names)
     for name in before:
         with busy(f"{names[0]}: looking whether {name} is up to date"):
-            require_current(store, stages.stage(name), config)
+            require_current(store, stages.stage(name), config, elsewhere=elsewhere)
     with acquire_all(store.path, names) as leases:
         for name in names:
             run_stage(store, stages.stage(name), config, executor, leases[name], retry_failed=retry_failed)
 
 
-def require_current(store: Store, stage: ModuleType, config: Config) -> None:
+def require_current(store: Store, stage: ModuleType, config: Config, *, elsewhere: bool = False) -> None:
     """A stage builds on what those before it left, so that has to be what they would do now, finished or not.
+
+    elsewhere: what was measured may be of another machine.
 
     Raises:
         UserError: the stage was run with other settings, or what it read is not the same any more.
     """
-    if set(store.manifest(stage.NAME) or ()) - {unit.id for unit in stage.plan(store, config)}:
+    plan = getattr(stage, "as_measured", stage.plan) if elsewhere else stage.plan
+    if set(store.manifest(stage.NAME) or ()) - {unit.id for unit in plan(store, config)}:
         raise UserError(
             f"{store.path}: stage {stage.NAME} was run with other settings, or before a stage that it reads was run "
             f"again: give the options that it was run with, or run `dragon {stage.NAME}` first"

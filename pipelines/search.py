@@ -102,6 +102,18 @@ def plan(store: Store, config: Config) -> list[Unit]:
     return [unit for chain in chains(store, config) for unit in chain.units]
 
 
+def as_measured(store: Store, config: Config) -> list[Unit]:
+    """The plan of the machine that the rows are from: what comes after measuring runs anywhere."""
+    return [unit for chain in chains(store, config, measured_in(store)) for unit in chain.units]
+
+
+def measured_in(store: Store) -> str | None:
+    """The environment of the current plan's rounds; None before the first has ended."""
+    asked = "SELECT DISTINCT json_extract_string(inputs, '$.environment_id') AS id FROM outcomes WHERE stage = $stage"
+    (found,) = store.sql(asked, stage=NAME).to_pylist()[:1] or [{"id": None}]
+    return str(found["id"]) if found["id"] else None
+
+
 WORKLOADS: Final = """
     SELECT workload_id, source FROM (
         SELECT workload_id, md5(concat_ws(chr(31), module, inputs, rules)) AS source, block_id, configuration, task,
@@ -112,9 +124,9 @@ WORKLOADS: Final = """
 """
 
 
-def chains(store: Store, config: Config) -> list[Chain]:
-    """The rounds of each workload, in order of workloads."""
-    here = environment_row(config)["environment_id"]
+def chains(store: Store, config: Config, here: str | None = None) -> list[Chain]:
+    """The rounds of each workload, in order of workloads. here: the environment's id; this machine's if not given."""
+    here = here or environment_row(config)["environment_id"]
     states = store.complete(NAME)
     named = set(store.manifest(NAME) or ())
     by_unit: dict[str, list[Row]] = defaultdict(list)

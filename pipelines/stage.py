@@ -8,6 +8,8 @@ A stage is a module with these names; it knows nothing of executors, and the exe
     params(config) -> dict                        the settings that its rows depend on, and no others
     plan(store, config) -> list[Unit]             every unit that can be known now; asked again after each
                                                   wave of work, until it names no unit that is not complete
+    as_measured(store, config) -> list[Unit]      optional, where rows are of the machine that made them: the plan as
+                                                  that machine makes it, for the stages after it, which run anywhere
     load(store, units, config) -> list[Payload]   what the work on each needs, read from the store by the driver,
                                                   for a few units at once: a query costs the same for one and for all
     SLICE: int                                    optional: for how many at most, where payloads are large

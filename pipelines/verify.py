@@ -56,9 +56,17 @@ def params(config: Config) -> dict[str, Any]:
 
 def plan(store: Store, config: Config) -> list[Unit]:
     """One unit for each workload whose search has ended and left a default schedule."""
+    return _plan(store, config, search.environment_row(config)["environment_id"])
+
+
+def as_measured(store: Store, config: Config) -> list[Unit]:
+    """The plan of the machine that the search's rows are from."""
+    return _plan(store, config, search.measured_in(store) or search.environment_row(config)["environment_id"])
+
+
+def _plan(store: Store, config: Config, here: str) -> list[Unit]:
     units = []
-    here = search.environment_row(config)["environment_id"]
-    for chain in search.chains(store, config):
+    for chain in search.chains(store, config, here):
         default = [row["candidate_id"] for row in chain.candidates if row["source"] == "default"]
         if chain.ended and default:
             chosen = [["default", default[0]], *choose(chain.candidates, config.verify_best, config.verify_parents)]

@@ -54,20 +54,24 @@ def test_width_is_how_many_threads_a_tiling_makes_and_the_widest_are_replayed(ca
     assert statistics.median(chosen) > 4 * statistics.median(random)
 
 
-def test_the_best_outlook_is_preferred_the_heavy_come_last_and_one_in_eight_is_left_to_chance(
+def test_the_best_outlook_is_preferred_what_builds_long_comes_last_and_one_in_eight_is_left_to_chance(
     call: Call, product: Any
 ) -> None:
     found = call("probe.outlooks:ranked", module=product, target=CUDA, rules="cuda", draws=120, count=16)
-    heavy = [statements > HEAVY for statements in found["statements"]]
-    ranks = [(late, round(math.log2(span))) for late, span in zip(heavy, found["spans"], strict=True)]
-    assert any(heavy)
+    spans = [round(math.log2(span)) for span in found["spans"]]
+    heavy = [place for place, statements in enumerate(found["statements"]) if statements > HEAVY]
+    long = [place for place, statements in enumerate(found["statements"]) if LONG < statements <= HEAVY]
+    assert heavy
+    assert len(long) > 16 // LONG_SHARE
+    late = {*sorted(long, key=lambda place: spans[place])[16 // LONG_SHARE :], *heavy}
+    ranks = [(place in late, span) for place, span in enumerate(spans)]
     assert len(ranks) > 30
     best = found["best"]
     assert len(set(best)) == len(best) == 16
     chosen = best[: 16 - 16 // UNCHOSEN]
     others = [rank for place, rank in enumerate(ranks) if place not in chosen]
     assert max(ranks[place] for place in chosen) <= min(others)
-    left = [place for place in range(len(ranks)) if place not in chosen and not heavy[place]]
+    left = [place for place in range(len(ranks)) if place not in chosen and place not in late]
     assert best[len(chosen) :] == left[: 16 // UNCHOSEN]
 
 

@@ -15,8 +15,11 @@ from typing import Any
 import pytest
 
 from littledragon.compiler import children, targets
+from littledragon.compiler.targets import DeviceMissing
 from littledragon.pipelines import driver, search, verify
+from littledragon.pipelines import workloads as workloads_stage
 from littledragon.pipelines.config import Config
+from littledragon.pipelines.errors import UserError
 from littledragon.pipelines.executor import Answer, Serial
 from littledragon.pipelines.lease import acquire
 from littledragon.pipelines.stage import Result, Unit
@@ -226,6 +229,30 @@ def test_a_worker_of_another_environment_measures_nothing(store: Store, stage: M
     result = stage.work({"environment": there}, real)
     assert (result.state, result.reason, result.rows) == ("failed", "environment", {})
     assert "not Z80" in (result.detail or "")
+
+
+def test_what_was_measured_elsewhere_is_current_for_what_comes_after(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A GPU's verdicts become examples on a machine that has none; what measures goes on where it began."""
+    run(store, search, SMALL)
+    run(store, verify, SMALL)
+
+    def none_here(config: Config) -> None:
+        raise DeviceMissing("no GPU")
+
+    monkeypatch.setattr(search, "environment_row", none_here)
+    monkeypatch.setattr(workloads_stage, "plan", lambda store, config: [Unit("workloads", 1, {}, {})])
+    for stage in (search, verify):
+        driver.require_current(store, stage, SMALL, elsewhere=True)
+        with pytest.raises(UserError, match="with other settings"):
+            driver.require_current(store, stage, dataclasses.replace(SMALL, population=25, seed=1), elsewhere=True)
+        with pytest.raises(DeviceMissing):
+            driver.require_current(store, stage, SMALL)
+    driver.run(store, ["pairs"], SMALL, Lines())
+    assert store.manifest("pairs")
+    with pytest.raises(DeviceMissing):
+        driver.run(store, ["verify", "pairs"], SMALL, Lines())
 
 
 def test_verify_waits_for_the_search(store: Store) -> None:
