@@ -1,0 +1,133 @@
+"""Makes samples/h200, a small work directory of what was measured on an NVIDIA H200, from a larger one or from itself.
+
+    python samples/make_h200_store.py WORKDIR [--most N] [--without w-…,w-…]
+
+Kept are the workloads that were verified, N of them, of each family in turn, with all their candidates, the traces of
+those that were verified, verdicts and anchors. Units are named anew as today's stages name them, with rows as they
+were: where a later version of `search` or `verify` would judge some workloads otherwise, name these after `--without`.
+`samples/h200.yaml` holds the settings:
+
+    cp -r samples/h200 work
+    dragon pairs --preset gpu --config samples/h200.yaml --workdir work     # and teach, check, publish: no GPU needed
+"""
+
+import argparse
+import itertools
+import json
+import shutil
+import sys
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+from littledragon.pipelines import catalog, config, search, verify, workloads
+from littledragon.pipelines.stage import Result, Unit
+from littledragon.pipelines.store import Store
+
+SAMPLES = Path(__file__).parent
+LIMIT = 2_000_000
+"""Bytes of all files."""
+
+Row = dict[str, Any]
+
+
+def main(source: Path, most: int, without: set[str]) -> None:
+    """Read the work directory, write the sample beside it and put it in its place."""
+    settings = config.load("gpu", SAMPLES / "h200.yaml")
+    old, place = Store.open(source), SAMPLES / "h200.new"
+    shutil.rmtree(place, ignore_errors=True)
+    new = Store.open(place, create=True)
+    anchors = old.rows("anchors", "state = 'ok'")
+    rows = old.rows("workloads", "state = 'ok'")
+    kept = _chosen(rows, {row["workload_id"] for row in anchors} - without, most)
+    (environment,) = old.rows("environments", "environment_id = $id", id=anchors[0]["environment_id"])
+    here = environment["environment_id"]
+
+    names = {_task(row) for row in rows if row["workload_id"] in kept}
+    extracted, placed = ([r for r in old.rows(table) if _task(r) in names] for table in ("extractions", "placements"))
+    while missing := _missing(new, workloads.NAME, workloads.plan(new, settings)):
+        for unit in missing:
+            blocks = unit.inputs.get("blocks", ())
+            own = [row for row in extracted if row["block_id"] in blocks]
+            found = {"placements": placed} if "reduce" in unit.inputs else {"extractions": own}
+            _commit(new, unit, Result(_plain(found)), {})
+
+    ended = {_round(row): row for row in old.rows("outcomes", "stage = 'search'")}
+    chosen = {row["candidate_id"] for row in old.rows("verdicts") if row["workload_id"] in kept}
+    traces = {row["candidate_id"]: row for row in old.rows("traces") if row["candidate_id"] in chosen}
+    candidates: dict[tuple[str, int], list[Row]] = defaultdict(list)
+    for row in old.rows("candidates", "environment_id = $here", here=here):
+        if row["workload_id"] in kept:
+            candidates[row["workload_id"], row["round"]].append(row)
+    while missing := _missing(new, search.NAME, [u for c in search.chains(new, settings, here) for u in c.units]):
+        for unit in missing:
+            key = unit.inputs["workload_id"], unit.inputs["round"]
+            own = candidates[key]
+            shown = [traces[row["candidate_id"]] for row in own if row["candidate_id"] in traces]
+            found = {"candidates": own, "traces": shown, "environments": [environment]}
+            _commit(new, unit, Result(_plain(found), ended[key]["state"], ended[key]["reason"]), ended[key])
+
+    ended = {_round(row): row for row in old.rows("outcomes", "stage = 'verify'")}
+    verdicts, anchor_of = old.rows("verdicts"), {row["workload_id"]: row for row in anchors}
+    for unit in _missing(new, verify.NAME, verify.as_measured(new, settings)):
+        work = unit.inputs["workload_id"]
+        own = [row for row in verdicts if row["workload_id"] == work]
+        if {row["candidate_id"] for row in own} != {id for _, id in unit.inputs["chosen"]}:
+            sys.exit(f"{work}: today's stage chooses other candidates to verify: name it after --without")
+        found = {"verdicts": own, "anchors": [anchor_of[work]]}
+        _commit(new, unit, Result(_plain(found)), ended[work, None])
+
+    for stage in (workloads.NAME, search.NAME, verify.NAME):
+        new.compact(stage, at_least=2)
+    catalog.write(place)
+    (place / "catalog.duckdb").unlink()  # written again by whatever stage runs next
+    size = sum(path.stat().st_size for path in place.rglob("*") if path.is_file())
+    if size > LIMIT:
+        sys.exit(f"{place}: {size} bytes: more than {LIMIT}: give a smaller --most")
+    shutil.rmtree(SAMPLES / "h200", ignore_errors=True)
+    place.rename(SAMPLES / "h200")
+    told = f"{len(kept)} workloads, {sum(map(len, candidates.values()))} candidates, {len(traces)} traces, {size} bytes"
+    sys.stdout.write(f"{SAMPLES / 'h200'}: {told}\n")
+
+
+def _chosen(rows: list[Row], verified: set[str], most: int) -> set[str]:
+    """So many of the verified workloads, of each family in turn."""
+    of: dict[str, list[str]] = defaultdict(list)
+    for row in sorted(rows, key=lambda row: str(row["workload_id"])):
+        if row["workload_id"] in verified:
+            of[row["family"]].append(row["workload_id"])
+    turns = itertools.chain.from_iterable(itertools.zip_longest(*of.values()))
+    return set([name for name in turns if name][:most])
+
+
+def _missing(store: Store, stage: str, units: list[Unit]) -> list[Unit]:
+    """The units of this plan, which becomes the stage's, that have no rows yet."""
+    store.plan(stage, units)
+    return [unit for unit in units if unit.id not in store.complete(stage)]
+
+
+def _commit(store: Store, unit: Unit, result: Result, ended: Row) -> None:
+    observed = {"attempt": 1, "started_at": ended.get("started_at", ""), "wall_s": ended.get("wall_s", 0.0)}
+    store.commit(unit, result, observed | {"host": "h200"})
+
+
+def _task(row: Row) -> tuple[str, str, str]:
+    return row["block_id"], row["configuration"], row["task"]
+
+
+def _round(outcome: Row) -> tuple[str, int | None]:
+    inputs = json.loads(outcome["inputs"])
+    return inputs["workload_id"], inputs.get("round")
+
+
+def _plain(tables: dict[str, list[Row]]) -> dict[str, list[Row]]:
+    return {name: [{k: v for k, v in row.items() if k != "unit_id"} for row in rows] for name, rows in tables.items()}
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("workdir", type=Path)
+    parser.add_argument("--most", type=int, default=1000, help="how many workloads")
+    parser.add_argument("--without", default="", help="ids of workloads to leave out, with commas between")
+    given = parser.parse_args()
+    main(given.workdir, given.most, {name for name in given.without.split(",") if name})

@@ -1,0 +1,48 @@
+"""samples/h200: what was measured on an NVIDIA H200 goes on becoming examples here, without one."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from littledragon.pipelines import driver, pairs, stages
+from littledragon.pipelines.config import Config, load
+from littledragon.pipelines.executor import Serial
+from littledragon.pipelines.store import Store
+
+SAMPLES = Path(__file__).parents[2] / "samples"
+
+
+@pytest.fixture
+def sample(tmp_path: Path) -> tuple[Store, Config]:
+    shutil.copytree(SAMPLES / "h200", tmp_path / "work")
+    return Store.open(tmp_path / "work"), load("gpu", SAMPLES / "h200.yaml")
+
+
+def test_its_stages_are_current(sample: tuple[Store, Config]) -> None:
+    """Once a stage's version is raised they are not: `samples/make_h200_store.py samples/h200` names its units anew."""
+    store, config = sample
+    for name in ("workloads", "search", "verify"):
+        driver.require_current(store, stages.stage(name), config, elsewhere=True)
+    (environment,) = store.rows("environments")[:1]
+    assert environment["processor"].startswith("NVIDIA H200")
+    for anchor in store.rows("anchors"):
+        assert anchor["state"] == "ok"
+        assert anchor["anchor_us"] <= anchor["default_us"]
+
+
+def test_an_h200_schedule_becomes_an_example_here(sample: tuple[Store, Config]) -> None:
+    store, config = sample
+    units = pairs.plan(store, config)
+    assert len(units) == len(store.rows("anchors"))
+    for payload in pairs.load(store, units[:2], config):
+        result = pairs.work(payload, config)
+        assert result.state == "ok"
+        assert {row["mode"] for row in result.rows["selections"]} == {"construct", "refine"}
+
+
+@pytest.mark.slow
+def test_all_of_it_becomes_a_dataset(sample: tuple[Store, Config], tmp_path: Path) -> None:
+    store, config = sample
+    driver.run(store, ["pairs", "teach", "check", "publish"], config, Serial())
+    assert len(store.rows("examples")) > 200
