@@ -282,8 +282,8 @@ def rounding(module: Any) -> dict[str, Any]:
     """Where the program rounds, for the bound of the numerical check. Needs TVM.
 
     Returns:
-        `reduction`: terms of the longest reduction; `accumulation`: coarsest float that a reduction accumulates in,
-        or null; `stored`: coarsest float of an intermediate buffer, or null; `discrete`: whether a float is turned
+        `reduction`: terms of the longest sum; `accumulation`: coarsest float that one accumulates in, or null (the
+        largest and the smallest of some terms is one of them, in whatever order); `stored`: coarsest float of an intermediate buffer, or null; `discrete`: whether a float is turned
         into an integer; `bits`: whether bit patterns are reinterpreted; `coarse`: whether it calls a function that
         is much less precise in its quick form.
     """
@@ -300,7 +300,7 @@ def rounding(module: Any) -> dict[str, Any]:
         if isinstance(node, tvm.tirx.SBlock):
             stored.update(str(buffer.dtype) for buffer in node.alloc_buffers)
             extents = [axis.dom.extent for axis in node.iter_vars if int(axis.iter_type) == REDUCE]
-            if extents:
+            if extents and not _chooses(node.body):
                 accumulated.update(str(region.buffer.dtype) for region in node.writes)
                 known = [int(extent) for extent in extents if isinstance(extent, tvm.tirx.IntImm)]
                 terms = 1
@@ -323,6 +323,11 @@ def rounding(module: Any) -> dict[str, Any]:
         "bits": bits,
         "coarse": coarse,
     }
+
+
+def _chooses(update: Any) -> bool:
+    """Whether what a block stores is the larger or smaller of what was there and a term."""
+    return kind(update) == "BufferStore" and kind(update.value) in ("Max", "Min")
 
 
 def _coarsest(dtypes: set[str]) -> str | None:

@@ -169,6 +169,19 @@ def test_packed_whole_numbers_have_ends_around_ties(tmp_path: Path) -> None:
             assert compare(wrong, ends, "uint32", Rounding(discrete=True)) > 1
 
 
+def test_the_largest_of_terms_is_no_sum() -> None:
+    from tvm import te
+
+    x, k = te.placeholder((8, 1000), "float16", name="x"), te.reduce_axis((0, 1000), name="k")
+    largest = te.compute((8,), lambda i: te.max(x[i, k], k), name="largest")
+    alone = reference.rounding(module(x, largest))
+    assert (alone["reduction"], alone["accumulation"]) == (1, None)
+    j = te.reduce_axis((0, 1000), name="j")
+    total = te.compute((8,), lambda i: te.sum((x[i, j] - largest[i]).astype("float32"), j), name="total")
+    both = reference.rounding(module(x, total))
+    assert (both["reduction"], both["accumulation"]) == (1000, "float32")
+
+
 def test_millions_of_terms_are_summed_in_a_wider_type(tmp_path: Path) -> None:
     """One after the other in float32 they lose the small ones, and every better order would look wrong."""
     from tvm import te
