@@ -243,9 +243,9 @@ def _is_name(found: list[Token], i: int) -> bool:
 
 
 def numeric(value: Any) -> list[Fraction]:
-    """The numbers that a fact's value states: itself, or the members of its list."""
+    """The numbers that a fact's value or an instruction's input states: itself, or the members of its list."""
     if isinstance(value, bool) or value is None or isinstance(value, (str, dict)):
         return []
-    if isinstance(value, list):
+    if isinstance(value, (list, tuple)):
         return [n for member in value for n in numeric(member)]
     return [Fraction(str(value)) if isinstance(value, float) else Fraction(value)]
