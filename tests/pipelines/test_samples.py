@@ -31,14 +31,18 @@ def test_its_stages_are_current(sample: tuple[Store, Config]) -> None:
         assert anchor["anchor_us"] <= anchor["default_us"]
 
 
-def test_an_h200_schedule_becomes_an_example_here(sample: tuple[Store, Config]) -> None:
+def test_h200_schedules_become_examples_here(sample: tuple[Store, Config], monkeypatch: pytest.MonkeyPatch) -> None:
     store, config = sample
     units = pairs.plan(store, config)
     assert len(units) == len(store.rows("anchors"))
-    for payload in pairs.load(store, units[:2], config):
-        result = pairs.work(payload, config)
-        assert result.state == "ok"
-        assert {row["mode"] for row in result.rows["selections"]} == {"construct", "refine"}
+    monkeypatch.setattr(pairs, "plan", lambda store, config: units[:2])
+    driver.run(store, ["pairs", "teach", "check"], config, Serial())
+    modes = {row["mode"] for row in store.rows("selections", "state = 'ok'")}
+    assert modes == {"construct", "refine"}
+    assert "cache_read" in "".join(row["tsel"] for row in store.rows("traces"))
+    checks = store.rows("outcomes", "stage = 'check'")
+    assert checks
+    assert {row["state"] for row in checks} == {"ok"}
 
 
 @pytest.mark.slow
