@@ -283,9 +283,9 @@ def rounding(module: Any) -> dict[str, Any]:
 
     Returns:
         `reduction`: terms of the longest sum; `accumulation`: coarsest float that one accumulates in, or null (the
-        largest and the smallest of some terms is one of them, in whatever order); `stored`: coarsest float of an intermediate buffer, or null; `discrete`: whether a float is turned
-        into an integer; `bits`: whether bit patterns are reinterpreted; `coarse`: whether it calls a function that
-        is much less precise in its quick form.
+        largest of some terms is one of them, in whatever order); `stored`: coarsest float of an intermediate buffer, or
+        null; `discrete`: whether a float is turned into an integer; `bits`: whether bit patterns are reinterpreted;
+        `coarse`: whether it calls a function that is much less precise in its quick form.
     """
     import tvm
     from tvm.tirx.stmt_functor import post_order_visit
