@@ -38,6 +38,8 @@ class Config:
     """Files of the user's own models (.pt2, .onnx, .py), in place of the zoo."""
     workloads: int | None = None
     """At most so many workloads are searched, of each family in turn, picked by the hash of their ids."""
+    held_out: int = 0
+    """So many workloads of validation and test, of each family in turn, are searched besides, or are among these."""
     rounds: int = 1
     """Search rounds of each workload."""
     candidates_per_round: int = 16
@@ -160,7 +162,7 @@ def _problem(name: str, value: Any) -> str | None:
     if wanted is float and number:
         return None if 0 < value < 1e9 else f"must be positive, not {reprlib.repr(value)}"
     if wanted is int and number and isinstance(value, int):
-        least = 0 if name in ("seed", "warm_up") else 1
+        least = 0 if name in ("seed", "warm_up", "held_out") else 1
         return None if least <= value < 1 << 31 else f"must be at least {least}, not {reprlib.repr(value)}"
     if wanted is str and isinstance(value, str):
         return None

@@ -117,9 +117,12 @@ def measured_in(store: Store) -> str | None:
 WORKLOADS: Final = """
     SELECT workload_id, source FROM (
         SELECT workload_id, md5(concat_ws(chr(31), module, inputs, rules)) AS source, block_id, configuration, task,
-            row_number() OVER (PARTITION BY family ORDER BY md5(workload_id)) AS turn
+            split IN ('validation', 'test') AS held,
+            row_number() OVER (PARTITION BY family ORDER BY md5(workload_id)) AS turn,
+            row_number() OVER (PARTITION BY family, held ORDER BY md5(workload_id)) AS turn_of_held
         FROM workloads WHERE state = 'ok'
     ) QUALIFY $most IS NULL OR row_number() OVER (ORDER BY turn, md5(workload_id)) <= $most
+        OR held AND row_number() OVER (PARTITION BY held ORDER BY turn_of_held, md5(workload_id)) <= $held_out
     ORDER BY block_id, configuration, task
 """
 
@@ -132,7 +135,7 @@ def chains(store: Store, config: Config, here: str | None = None) -> list[Chain]
     by_unit: dict[str, list[Row]] = defaultdict(list)
     for row in store.rows("candidates", "environment_id = $here", here=here):
         by_unit[row["unit_id"]].append(row)
-    workloads = store.sql(WORKLOADS, most=config.workloads).to_pylist()
+    workloads = store.sql(WORKLOADS, most=config.workloads, held_out=config.held_out).to_pylist()
     given = metaschedule.imported(store, [row["workload_id"] for row in workloads], config.target)
     return [
         _chain(

@@ -144,6 +144,31 @@ def test_a_sample_of_the_workloads_is_searched_and_a_larger_one_holds_it(store: 
     assert run(store, search, SMALL) == 1
 
 
+def test_workloads_held_out_are_searched_beside_a_sample(tmp_path: Path, fill: Any) -> None:
+    """Few of a sample are held out for evaluation."""
+    blank = {column.name: None if column.null else "" for column in BY_NAME["workloads"].columns} | {"state": "ok"}
+    rows = []
+    for number in range(60):
+        family, split = ("gemm", "moe")[number % 2], ("train", "train", "test", "validation", "embargo")[number % 5]
+        named = {"workload_id": f"w-{number}", "block_id": f"b{number}", "configuration": "c", "task": "t"}
+        rows.append({**blank, **named, "family": family, "split": split})
+    store = fill(tmp_path / "work", {"workloads": rows})
+    split_of = {row["workload_id"]: row["split"] for row in rows}
+
+    def searched(**settings: Any) -> set[str]:
+        return {chain.workload_id for chain in search.chains(store, dataclasses.replace(SMALL, **settings))}
+
+    sample = searched(workloads=10)
+    assert len(sample) == 10
+    held = searched(workloads=10, held_out=16) - sample
+    assert sample | held == searched(workloads=10, held_out=16)
+    assert {split_of[name] for name in held} == {"test", "validation"}
+    both = [name for name in sample | held if split_of[name] in ("test", "validation")]
+    assert len(both) >= 16
+    assert len(searched(workloads=10, held_out=1000)) == 10 + 24 - len([n for n in sample if n in {*both}])
+    assert searched(held_out=3) == set(split_of)
+
+
 def test_imported_traces_are_candidates_of_the_first_round(store: Store, tmp_path: Path) -> None:
     """They are measured beside the default schedule, and not proposed again; without them the round is another unit."""
     run(store, search, SMALL)
