@@ -20,6 +20,7 @@ from littledragon.compiler.children import ChildError
 from littledragon.compiler.environment import environment
 from littledragon.pipelines import metaschedule
 from littledragon.pipelines.config import Config
+from littledragon.pipelines.errors import UserError
 from littledragon.pipelines.stage import Payload, Result, Unit
 from littledragon.pipelines.store import Store
 from littledragon.schemas.gates import OK, State
@@ -29,7 +30,7 @@ from littledragon.validators import scratch
 from littledragon.validators.device import Device, GateFailed
 
 NAME = "search"
-VERSION = 4
+VERSION = 5
 GROWS = True
 SHARED = True
 TABLES = ("candidates", "traces", "environments")
@@ -66,16 +67,19 @@ def params(config: Config) -> dict[str, Any]:
 
 def environment_row(config: Config) -> Row:
     """What is set where this configuration measures: the row of `environments`."""
-    target = targets.target(config.target)
+    return environment(targets.target(config.target), config.device, _settings(config))
+
+
+def _settings(config: Config) -> Row:
     settings: Row = {
-        "threads": devices.threads(target),
+        "threads": devices.threads(targets.target(config.target)),
         "repeats": 5,
         "repeat_ms": config.repeat_ms,
         "cache_flush": False,
     }
     if config.target == "cuda":
         settings |= {"fast_math": True, "timer": "cuda graph"}
-    return environment(target, config.device, settings)
+    return settings
 
 
 @dataclass(frozen=True)
@@ -103,15 +107,40 @@ def plan(store: Store, config: Config) -> list[Unit]:
 
 
 def as_measured(store: Store, config: Config) -> list[Unit]:
-    """The plan of the machine that the rows are from: what comes after measuring runs anywhere."""
-    return [unit for chain in chains(store, config, measured_in(store)) for unit in chain.units]
+    """The plan of the machine that the rows are from: what comes after measuring runs anywhere.
+
+    Raises:
+        UserError: see `measured_in`.
+    """
+    return [unit for chain in chains(store, config, measured_in(store, config)) for unit in chain.units]
 
 
-def measured_in(store: Store) -> str | None:
-    """The environment of the current plan's rounds; None before the first has ended."""
+def measured_in(store: Store, config: Config) -> str:
+    """The environment of the current plan's rounds. It may be of another machine, and of nothing else.
+
+    Raises:
+        UserError: no round has ended, or they ended under other software or settings than these.
+    """
     asked = "SELECT DISTINCT json_extract_string(inputs, '$.environment_id') AS id FROM outcomes WHERE stage = $stage"
-    (found,) = store.sql(asked, stage=NAME).to_pylist()[:1] or [{"id": None}]
-    return str(found["id"]) if found["id"] else None
+    ids = [row["id"] for row in store.sql(asked, stage=NAME).to_pylist()]
+    found = store.rows("environments", "list_contains($ids, environment_id)", ids=ids)
+    if not found:
+        raise UserError(f"{store.path}: search has measured nothing yet: run `dragon search` first")
+    here = environment(targets.target(config.target), "simulated", _settings(config))
+    for row in found:
+        for name in ("target", "tvm", "tvm_ffi", "codec", "settings"):
+            # How many threads a CPU measures with is its own matter.
+            theirs, ours = (_without_threads(one[name]) if name == "settings" else one[name] for one in (row, here))
+            if theirs != ours:
+                raise UserError(
+                    f"{store.path}: it was measured with {name} {theirs}, and here that is {ours}: install the same, "
+                    "give the options that it was run with, or run `dragon search` first"
+                )
+    return str(found[0]["environment_id"])
+
+
+def _without_threads(settings: str) -> Row:
+    return {name: value for name, value in json.loads(settings).items() if name != "threads"}
 
 
 WORKLOADS: Final = """

@@ -27,7 +27,7 @@ from littledragon.validators.device import Device, GateFailed, Kernel
 from littledragon.validators.stability import launch_bound, margin, noise_band
 
 NAME = "verify"
-VERSION = 3
+VERSION = 4
 SHARED = True
 TABLES = ("verdicts", "anchors")
 
@@ -60,8 +60,8 @@ def plan(store: Store, config: Config) -> list[Unit]:
 
 
 def as_measured(store: Store, config: Config) -> list[Unit]:
-    """The plan of the machine that the search's rows are from."""
-    return _plan(store, config, search.measured_in(store) or search.environment_row(config)["environment_id"])
+    """The plan of the machine that the search's rows are from. Raises UserError: see `search.measured_in`."""
+    return _plan(store, config, search.measured_in(store, config))
 
 
 def _plan(store: Store, config: Config, here: str) -> list[Unit]:

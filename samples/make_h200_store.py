@@ -2,9 +2,10 @@
 
     python samples/make_h200_store.py WORKDIR [--most N] [--without w-…,w-…]
 
-Kept are the workloads that were verified, N of them, of each family in turn, with all their candidates, the traces of
-those that were verified, verdicts and anchors. Units are named anew as today's stages name them, with rows as they
-were: where a later version of `search` or `verify` would judge some workloads otherwise, name these after `--without`.
+Kept are workloads that were verified and have an anchor, N of them, of each family in turn, with all their candidates,
+the traces of those that were verified, verdicts and anchors. Units are named anew as today's stages name them, with
+rows as they were, where all settings but a stage's version are the same: where a later version would judge some
+workloads otherwise, name these after `--without`.
 `samples/h200.yaml` holds the settings:
 
     cp -r samples/h200 work
@@ -18,7 +19,10 @@ import shutil
 import sys
 from collections import defaultdict
 from pathlib import Path
+from types import ModuleType
 from typing import Any
+
+import pyarrow.parquet as pq
 
 from littledragon.pipelines import catalog, config, search, verify, workloads
 from littledragon.pipelines.stage import Result, Unit
@@ -45,6 +49,8 @@ def main(source: Path, most: int, without: set[str]) -> None:
 
     names = {_task(row) for row in rows if row["workload_id"] in kept}
     extracted, placed = ([r for r in old.rows(table) if _task(r) in names] for table in ("extractions", "placements"))
+    for stage in (search, verify):
+        _require_same(old, stage, settings)
     while missing := _missing(new, workloads.NAME, workloads.plan(new, settings)):
         for unit in missing:
             blocks = unit.inputs.get("blocks", ())
@@ -52,7 +58,7 @@ def main(source: Path, most: int, without: set[str]) -> None:
             found = {"placements": placed} if "reduce" in unit.inputs else {"extractions": own}
             _commit(new, unit, Result(_plain(found)), {})
 
-    ended = {_round(row): row for row in old.rows("outcomes", "stage = 'search'")}
+    ended = {_round(row): row for row in old.rows("outcomes", "stage = 'search'") if here in row["inputs"]}
     chosen = {row["candidate_id"] for row in old.rows("verdicts") if row["workload_id"] in kept}
     traces = {row["candidate_id"]: row for row in old.rows("traces") if row["candidate_id"] in chosen}
     candidates: dict[tuple[str, int], list[Row]] = defaultdict(list)
@@ -67,7 +73,7 @@ def main(source: Path, most: int, without: set[str]) -> None:
             found = {"candidates": own, "traces": shown, "environments": [environment]}
             _commit(new, unit, Result(_plain(found), ended[key]["state"], ended[key]["reason"]), ended[key])
 
-    ended = {_round(row): row for row in old.rows("outcomes", "stage = 'verify'")}
+    ended = {_round(row): row for row in old.rows("outcomes", "stage = 'verify'") if here in row["inputs"]}
     verdicts, anchor_of = old.rows("verdicts"), {row["workload_id"]: row for row in anchors}
     for unit in _missing(new, verify.NAME, verify.as_measured(new, settings)):
         work = unit.inputs["workload_id"]
@@ -107,8 +113,17 @@ def _missing(store: Store, stage: str, units: list[Unit]) -> list[Unit]:
 
 
 def _commit(store: Store, unit: Unit, result: Result, ended: Row) -> None:
-    observed = {"attempt": 1, "started_at": ended.get("started_at", ""), "wall_s": ended.get("wall_s", 0.0)}
+    observed = {"attempt": ended.get("attempt", 1), "started_at": ended.get("started_at", "")}
+    observed["wall_s"] = ended.get("wall_s", 0.0)
     store.commit(unit, result, observed | {"host": "h200"})
+
+
+def _require_same(old: Store, stage: ModuleType, settings: config.Config) -> None:
+    """The rows are of these settings; the manifest says so."""
+    about = pq.read_schema(old.path / stage.NAME / "manifest.parquet").metadata
+    theirs, ours = json.loads(about[b"params"]), stage.params(settings)
+    if differing := {name: (theirs.get(name), ours[name]) for name in ours if theirs.get(name) != ours[name]}:
+        sys.exit(f"{old.path}: {stage.NAME} ran with other settings than samples/h200.yaml: {differing}")
 
 
 def _task(row: Row) -> tuple[str, str, str]:

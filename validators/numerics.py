@@ -38,6 +38,8 @@ BETWEEN: Final = ("low", "high")
 """Fields of an expected output of whole numbers that were rounded: the ends of where each may lie."""
 MOST_MOVED: Final = 0.1
 """At most this share of the larger elements of a 16- or 8-bit output may differ from the reference's, see `_moved`."""
+DIGITS: Final = ("low", "high", "width")
+"""The same of words of digits of so many bits: each digit lies between its own ends."""
 LARGE: Final = 1 / 16
 """Elements count as larger from this part of the scale: those that are left of a cancellation are all error."""
 FLIPS: Final = 0.01
@@ -72,7 +74,7 @@ def compare(actual: Array, expected: Array, dtype: str, rounding: Rounding) -> f
 
     Args:
         actual, expected: of equal shape; floats in any type that holds their values, `expected` also with the fields
-            `EXACT` or `BETWEEN`.
+            `EXACT`, `BETWEEN` or `DIGITS`.
         dtype: the type of the output in the program, such as bfloat16.
         rounding: of the whole program.
 
@@ -158,6 +160,20 @@ def _moved(moved: int, size: int, dtype: str, rounding: Rounding) -> float:
     return moved / (share * size + 3 * math.sqrt(share * size) + 3)
 
 
+def _fits(actual: Array, ends: Array) -> bool:
+    """Whether every number, or every digit of it, lies between its ends."""
+    low, high = ends["low"], ends["high"]
+    if ends.dtype.names == BETWEEN:
+        return bool(((low <= actual) & (actual <= high)).all())
+    width = int(ends["width"][0])
+    mask = actual.dtype.type((1 << width) - 1)
+    for place in range(0, 8 * actual.dtype.itemsize, width):
+        one, least, most = (number >> actual.dtype.type(place) & mask for number in (actual, low, high))
+        if not ((least <= one) & (one <= most)).all():
+            return False
+    return True
+
+
 def _largest_ratio(error: Array, bound: Array) -> float:
     """Largest error over its bound; a bound of zero allows nothing but equality."""
     np.maximum(bound, 1e-300, out=bound)
@@ -182,10 +198,11 @@ def _chunks(flat: Array) -> list[Array]:
 
 def _compare_discrete(actual: Array, expected: Array, rounding: Rounding) -> float:
     """Integers and booleans are equal or within their ends; one unit off in few places where floats feed them."""
-    if expected.dtype.names == BETWEEN:
-        low, high = expected["low"], expected["high"]
-        fits = actual.dtype == low.dtype and ((low <= actual) & (actual <= high)).all()
-        return 0.0 if fits else math.inf
+    if expected.dtype.names in (BETWEEN, DIGITS):
+        if actual.dtype != expected.dtype["low"]:
+            return math.inf
+        pairs = zip(_chunks(actual), _chunks(expected), strict=True)
+        return 0.0 if all(_fits(one, ends) for one, ends in pairs) else math.inf
     if actual.dtype != expected.dtype or actual.dtype.kind not in "biu":
         return math.inf
     off = np.flatnonzero(actual != expected)

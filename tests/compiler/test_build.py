@@ -193,6 +193,7 @@ def test_reference_of_fp16_accumulation_is_the_wide_one(call: Call, tmp_path: Pa
         "discrete": False,
         "bits": False,
         "coarse": False,
+        "millions": False,
     }
 
 

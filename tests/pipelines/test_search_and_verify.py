@@ -260,6 +260,8 @@ def test_what_was_measured_elsewhere_is_current_for_what_comes_after(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A GPU's verdicts become examples on a machine that has none; what measures goes on where it began."""
+    with pytest.raises(UserError, match="has measured nothing yet"):
+        search.as_measured(store, SMALL)
     run(store, search, SMALL)
     run(store, verify, SMALL)
 
@@ -274,6 +276,12 @@ def test_what_was_measured_elsewhere_is_current_for_what_comes_after(
             driver.require_current(store, stage, dataclasses.replace(SMALL, population=25, seed=1), elsewhere=True)
         with pytest.raises(DeviceMissing):
             driver.require_current(store, stage, SMALL)
+    with pytest.raises(UserError, match="measured with settings"):
+        search.as_measured(store, dataclasses.replace(SMALL, repeat_ms=2.0))
+    with monkeypatch.context() as patch:
+        patch.setattr(tsel, "VERSION", "tsel/0")
+        with pytest.raises(UserError, match="measured with codec tsel/1, and here that is tsel/0"):
+            search.as_measured(store, SMALL)
     driver.run(store, ["pairs"], SMALL, Lines())
     assert store.manifest("pairs")
     with pytest.raises(DeviceMissing):
