@@ -17,7 +17,7 @@ def call() -> Iterator[Any]:
     child = children.Child()
 
     def ask(function: str, **arguments: Any) -> Any:
-        return child.call(f"littledragon.{function}", deadline_s=120, **arguments)
+        return child.call(f"littledragon.{function}", deadline_s=300, **arguments)
 
     yield ask
     child.close()

@@ -40,6 +40,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     return folder, seen
 
 
+@pytest.mark.slow
 def test_after_one_process_the_next_imports_nothing() -> None:
     """In the user's own cache: an import takes a minute on a slow machine."""
     seen, _ = look(None)

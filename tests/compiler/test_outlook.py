@@ -44,6 +44,7 @@ def test_span_and_statements_of_a_sum(
     assert call("probe.outlooks:of_a_sum", **wanted) == {"span": span, "statements": statements}
 
 
+@pytest.mark.slow
 def test_width_is_how_many_threads_a_tiling_makes_and_the_widest_are_replayed(call: Call, product: Any) -> None:
     found = call("probe.outlooks:widths", module=product, target=CUDA, rules="cuda", count=12)
     for pairs in found.values():

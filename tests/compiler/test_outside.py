@@ -42,6 +42,7 @@ def kept(rows: list[dict[str, Any]]) -> Counter[str]:
     return Counter(row["family"] for row in rows if row["state"] == "ok")
 
 
+@pytest.mark.slow
 def test_a_resnet(files: Path) -> None:
     """ResNet-18 has eleven different convolutions, one pooling, one mean and one product; no CPU rules for its sums."""
     rows = extract(files / "resnet18.pt2")

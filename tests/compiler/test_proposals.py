@@ -50,6 +50,7 @@ def test_later_round_learns_and_proposes_nothing_that_is_known(call: Call, matmu
     assert all(isinstance(row["score"], float) for row in second if row["source"] == "evolutionary")
 
 
+@pytest.mark.slow
 def test_what_is_proposed_does_not_depend_on_what_is_kept(call: Call, matmul: Any, tmp_path: Path) -> None:
     first = propose(call, matmul, folder=str(tmp_path))
     assert first == propose(call, matmul)

@@ -16,6 +16,7 @@ def run(*arguments: object) -> int:
     return cli.call(["bench", "tsel", "--jobs", "1", *map(str, arguments)])
 
 
+@pytest.mark.slow
 def test_schedules_by_hand_come_back_and_add_up(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "figures.json"
     assert run("--families", "by hand", "--traces", 40, "--seed", 3, "--json", out) == 0

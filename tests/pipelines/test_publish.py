@@ -132,6 +132,7 @@ def test_embargoed_rows_are_in_the_table_with_their_reason(released: Store) -> N
     ]
 
 
+@pytest.mark.slow
 def test_another_run_gives_the_same_bytes(released: Store, tmp_path: Path, tables: Tables, fill: Fill) -> None:
     store = fill(tmp_path / "w", tables)
     run(store)
