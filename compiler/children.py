@@ -50,6 +50,7 @@ LIVES: Final = 4
 """So many children in a row must be killed by somebody else before that is told of the call."""
 MEMORY_SHARE: Final = 0.5
 """Of this machine's memory: what a child may hold that is given a limit, so that it fails before others are killed."""
+_INTERRUPTED: Final = "interrupted"
 _TICK_S: Final = 0.5
 _BORN_S: Final = 300.0
 """How long a nursery may take over its imports, on the busiest machine."""
@@ -72,6 +73,11 @@ class ChildError(Exception):
         super().__init__(f"{kind}: {detail}")
         self.kind: Kind = kind
         self.detail = detail
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether this process ended the child itself, which says nothing of the call."""
+        return self.detail == _INTERRUPTED
 
     def __reduce__(self) -> tuple[type["ChildError"], tuple[Kind, str]]:
         return ChildError, (self.kind, self.detail)
@@ -163,7 +169,7 @@ class Child:
 
     def _start(self) -> "_Running":
         if _stopped.is_set():
-            raise ChildError("crashed", "interrupted")
+            raise ChildError("crashed", _INTERRUPTED)
         running = self._born() if self.modules else _spawner().start()
         if self.limited:
             running.limit(memory())
@@ -174,7 +180,7 @@ class Child:
         end = time.monotonic() + _BORN_S
         while True:
             if _stopped.is_set():
-                raise ChildError("crashed", "interrupted")
+                raise ChildError("crashed", _INTERRUPTED)
             nursery = _nursery(self.modules)
             try:
                 return _Running(nursery)
@@ -239,7 +245,7 @@ class Child:
             running = self._running = self._running or self._start()
             if self._interrupts != interrupts:
                 self._stop()
-                raise ChildError("crashed", "interrupted")
+                raise ChildError("crashed", _INTERRUPTED)
             try:
                 return running.ask(question, time.monotonic() + deadline_s)
             except TimeoutError:
@@ -247,8 +253,9 @@ class Child:
                 raise ChildError("deadline", f"no answer from {function} within {deadline_s:g} s") from None
             except EOFError as error:
                 detail = self._stop(silent=True)
-                ours = self._interrupts != interrupts
-                if last or ours or not (running.murdered or isinstance(error, _NotBegun)):
+                if self._interrupts != interrupts:
+                    raise ChildError("crashed", _INTERRUPTED) from None
+                if last or not (running.murdered or isinstance(error, _NotBegun)):
                     raise _error("crashed", detail) from None
             except _Garbled as garbled:
                 self._stop()

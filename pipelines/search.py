@@ -41,10 +41,6 @@ CASE: Final = 0
 """The one input case on which the search checks; verify takes all."""
 MOST_AT_ONCE: Final = 16
 """Candidates of one round that are under way at once: many rounds are."""
-HOPELESS: Final = 8
-"""A candidate whose one run took so many times L0 is not timed further (*chosen*)…"""
-HOPELESS_S: Final = 0.02
-"""…where that run took longer than this: shorter ones cost little, and a first call of a quick kernel misleads."""
 
 Row = dict[str, Any]
 
@@ -392,7 +388,7 @@ def _measure(
         assert made.failed is not None
         return trial.fail(made.failed)
     default_us = known_us.result() if row["source"] != "default" else None
-    hopeless_s = None if default_us is None else max(HOPELESS_S, HOPELESS * default_us * 1e-6)
+    hopeless_s = None if default_us is None else devices.hopeless_s(default_us)
     try:
         checked = device.check(
             made.kernel, workload, [CASE], config.seed, repeat_ms=config.search_repeat_ms, hopeless_s=hopeless_s

@@ -9,6 +9,7 @@ import functools
 import json
 import math
 import re
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,6 +24,8 @@ Row = dict[str, Any]
 
 MEMORY: Final = 4 << 30
 """Address space of the child that reads, bytes."""
+BATCH: Final = 16
+"""So many rows are read at a time, where all are."""
 MAX_FILES: Final = 10_000
 MAX_ROWS: Final = 10_000_000
 MAX_TEXT: Final = {
@@ -62,12 +65,21 @@ class Unreadable(Exception):
 
 
 def read(folder: str, id: str) -> Row:
-    """`row`, in a child of its own: the process may not grow beyond `MEMORY`."""
+    """`row`, in a child of its own."""
+    return bounded(folder, lambda: row(folder, id))
+
+
+def bounded(folder: str, work: Callable[[], Row]) -> Row:
+    """What `work` gives, in a child that may not grow beyond `MEMORY`.
+
+    Raises:
+        Unreadable: it would.
+    """
     import resource
 
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, resource.getrlimit(resource.RLIMIT_AS)[1]))
     try:
-        return row(folder, id)
+        return work()
     except (MemoryError, pa.ArrowMemoryError):
         raise Unreadable(f"{folder}: its files hold more than fits into {MEMORY >> 30} GiB") from None
 
@@ -85,16 +97,17 @@ def row(folder: str, id: str) -> Row:
     key = {name: example[name] for name in ("workload_id", "environment_id")}
     task = _find(root, "tasks/*.parquet", key, TASK_COLUMNS)
     if task is None:
-        raise Unreadable(f"{folder}: tasks/ has no row of workload {_short(key['workload_id'])}")
+        raise Unreadable(f"{folder}: tasks/ has no row of workload {short(key['workload_id'])}")
     here = {"environment_id": key["environment_id"]}
     environment = _find(root, "metadata/environments.parquet", here, ENVIRONMENT_COLUMNS)
     if environment is None:
-        raise Unreadable(f"{folder}: metadata/ has no row of environment {_short(key['environment_id'])}")
+        raise Unreadable(f"{folder}: metadata/ has no row of environment {short(key['environment_id'])}")
     _check(example, task, environment)
     return {"example": example, "task": task, "environment": environment}
 
 
-def _files(root: Path, pattern: str) -> list[Path]:
+def files(root: Path, pattern: str) -> list[Path]:
+    """The files of a pattern, sorted. Raises Unreadable: too many, or one that is none."""
     found: list[Path] = []
     for path in root.glob(pattern):
         if len(found) == MAX_FILES:
@@ -107,7 +120,7 @@ def _files(root: Path, pattern: str) -> list[Path]:
 
 def _find(root: Path, pattern: str, key: Row, columns: tuple[str, ...]) -> Row | None:
     """The first row whose columns have these values; of each row group, only the keys are read until it is found."""
-    for path in _files(root, pattern):
+    for path in files(root, pattern):
         file = _open(path, columns)
         try:
             for group in range(file.num_row_groups):
@@ -121,8 +134,28 @@ def _find(root: Path, pattern: str, key: Row, columns: tuple[str, ...]) -> Row |
         except pa.ArrowMemoryError:
             raise
         except (pa.ArrowException, OSError, ValueError) as error:
-            raise Unreadable(f"{path}: damaged: {_short(error)}") from None
+            raise Unreadable(f"{path}: damaged: {short(error)}") from None
     return None
+
+
+def batches(path: Path, columns: tuple[str, ...], first: int) -> Iterator[list[Row]]:
+    """The rows of a file from the `first` on, some at a time.
+
+    Raises:
+        Unreadable: the file, or the size of a value, is none of a release.
+    """
+    file, skip = _open(path, columns), first
+    try:
+        for batch in file.iter_batches(BATCH, columns=list(columns)):
+            table = pa.Table.from_batches([batch.slice(skip)])
+            skip = max(0, skip - batch.num_rows)
+            if table.num_rows:
+                _check_sizes(path, table)
+                yield table.to_pylist()
+    except pa.ArrowMemoryError:
+        raise
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise Unreadable(f"{path}: damaged: {short(error)}") from None
 
 
 def _open(path: Path, columns: tuple[str, ...]) -> pq.ParquetFile:
@@ -134,17 +167,22 @@ def _open(path: Path, columns: tuple[str, ...]) -> pq.ParquetFile:
         )  # fmt: skip
         schema = file.schema_arrow
     except (pa.ArrowException, OSError, ValueError) as error:
-        raise Unreadable(f"{path}: not a readable Parquet file: {_short(error)}") from None
+        raise Unreadable(f"{path}: not a readable Parquet file: {short(error)}") from None
     if file.metadata.num_rows > MAX_ROWS:
         raise Unreadable(f"{path}: more than {MAX_ROWS} rows")
-    types = {column.name: column.type for column in EXAMPLES.columns} | {"margin": pa.float64(), "messages": MESSAGES}
+    types = {column.name: column.type for column in EXAMPLES.columns} | {
+        "margin": pa.float64(),
+        "noise_band": pa.float64(),
+        "anchor_us": pa.float64(),
+        "messages": MESSAGES,
+    }
     for name in columns:
         wanted = types.get(name, pa.string())
         index = schema.get_all_field_indices(name)
         if len(index) != 1:
             raise Unreadable(f"{path}: has {len(index)} columns '{name}', and a release has one")
         if schema.field(index[0]).type != wanted:
-            raise Unreadable(f"{path}: column '{name}' is {_short(schema.field(index[0]).type)}, and must be {wanted}")
+            raise Unreadable(f"{path}: column '{name}' is {short(schema.field(index[0]).type)}, and must be {wanted}")
     return file
 
 
@@ -174,19 +212,14 @@ def _check(example: Row, task: Row, environment: Row) -> None:
         if not 0 < example[name] < 1e9:
             raise Unreadable(f"{where}: {name} is {example[name]}, which is no latency")
     if example["mode"] not in ("construct", "refine"):
-        raise Unreadable(f"{where}: mode '{_short(example['mode'])}' is neither construct nor refine")
+        raise Unreadable(f"{where}: mode '{short(example['mode'])}' is neither construct nor refine")
     if example["mode"] == "refine" and not (0 < (example["parent_us"] or 0) < 1e9 and len(example["messages"]) == 4):
         raise Unreadable(f"{where}: a refinement without a prior graph and its latency")
     _check_messages(where, example)
     _check_notations(where, example)
     if not 0 < task["margin"] < 100:
         raise Unreadable(f"{where}: margin is {task['margin']}")
-    try:
-        kind = json.loads(environment["target"])["kind"]
-    except (ValueError, TypeError, KeyError, RecursionError):
-        kind = None
-    if kind not in ("llvm", "cuda"):
-        raise Unreadable(f"{where}: its environment's target is neither llvm nor cuda")
+    check_target(environment["target"], f"{where}: its environment")
     check_specs(task["inputs"])
     check_module(task["module"])
 
@@ -203,7 +236,7 @@ def _check_messages(where: str, example: Row) -> None:
             raise Unreadable(f"{where}: message {number} of {len(messages)}: {', '.join(lacking)} is missing")
     roles = [message["role"] for message in messages]
     if roles != ROLES[example["mode"]]:
-        said = _short(", ".join(roles))
+        said = short(", ".join(roles))
         raise Unreadable(f"{where}: its messages are of {said}, and must be of {', '.join(ROLES[example['mode']])}")
 
 
@@ -218,9 +251,23 @@ def _check_notations(where: str, example: Row) -> None:
         # by their texts: graphs are equal, for Python, where one says 1 and the other true
         same = tsel.render(other).text == tsel.render(graph).text
     except tsel.TselError as error:
-        raise Unreadable(f"{where}: its completion_json is no graph: {_short(error)}") from None
+        raise Unreadable(f"{where}: its completion_json is no graph: {short(error)}") from None
     if not same:
         raise Unreadable(f"{where}: its completion_json is not the graph of its completion")
+
+
+def check_target(text: str, whose: str) -> None:
+    """Refuse what is no TVM target for CPUs or NVIDIA GPUs, as JSON.
+
+    Raises:
+        Unreadable: so it is.
+    """
+    try:
+        kind = json.loads(text)["kind"]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        kind = None
+    if kind not in ("llvm", "cuda"):
+        raise Unreadable(f"{whose}'s target is neither llvm nor cuda")
 
 
 def check_specs(text: str) -> None:
@@ -268,11 +315,12 @@ def check_module(text: str) -> None:
         raise Unreadable("the task's module holds or names other functions than the one of a workload")
     for kind, data in kinds:
         if kind.endswith(".Op") and str(data).split(".")[-1] not in OPERATORS:
-            raise Unreadable(f"the task's module calls {_short(data)}, which is no arithmetic")
+            raise Unreadable(f"the task's module calls {short(data)}, which is no arithmetic")
         if kind.endswith("String") and _IMPORTS.search(str(data)):
-            raise Unreadable(f"the task's module names {_short(data)}, which may import code")
+            raise Unreadable(f"the task's module names {short(data)}, which may import code")
 
 
-def _short(value: Any) -> str:
+def short(value: Any) -> str:
+    """A value from a file, fit for one line."""
     text = " ".join("".join(c if c.isprintable() else " " for c in str(value)[:2000]).split())
     return text[:120]

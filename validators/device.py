@@ -13,11 +13,21 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from littledragon.compiler import build, making, slots, targets
 from littledragon.compiler.children import ChildError
 from littledragon.schemas.gates import Gate
+
+HOPELESS: Final = 8
+"""A kernel whose one run took so many times L0 is not timed further (*chosen*)…"""
+HOPELESS_S: Final = 0.02
+"""…where that run took longer than this: shorter ones cost little, and a first call of a quick kernel misleads."""
+
+
+def hopeless_s(default_us: float) -> float:
+    """A kernel that runs longer, in seconds, is not timed further where L0 is `default_us` microseconds."""
+    return max(HOPELESS_S, HOPELESS * default_us * 1e-6)
 
 
 class GateFailed(Exception):
@@ -27,6 +37,10 @@ class GateFailed(Exception):
         super().__init__(f"{gate}: {reason}")
         self.gate: Gate = gate
         self.reason = reason
+
+
+class Unmeasured(GateFailed):
+    """The same where nothing is known of the candidate: what failed is ours, such as a reference, or an interrupt."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +80,8 @@ class Made:
     """What became of a trace or a text on a CPU slot.
 
     admitted: see `compiler.traces:admit`, without `scheduled`; None where admission came to no end. kernel: where it
-    was built; failed says why not, or which gate before that it failed. build_s, headers: of the build.
+    was built; failed says why not, or which gate before that it failed; neither where another call with the same
+    `claims` builds the same module. build_s, headers: of the build. ended: how the child ended that gave no answer.
     """
 
     admitted: dict[str, Any] | None
@@ -74,6 +89,7 @@ class Made:
     failed: GateFailed | None = None
     build_s: float | None = None
     headers: str | None = None
+    ended: ChildError | None = None
 
 
 @dataclass(frozen=True)
@@ -127,9 +143,19 @@ class Device(ABC):
         )
 
     def make(
-        self, workload: Workload, folder: Path, *, trace: str | None = None, text: str | None = None, build: bool = True
+        self,
+        workload: Workload,
+        folder: Path,
+        *,
+        trace: str | None = None,
+        text: str | None = None,
+        build: bool = True,
+        claims: Path | None = None,
     ) -> Made:
-        """Admit a trace or a text (with neither, the default schedule) and build it into `folder`, new and empty."""
+        """Admit a trace or a text (with neither, the default schedule) and build it into `folder`, new and empty.
+
+        claims: a folder that calls share; of those with the same module the first builds it. See `compiler.making`.
+        """
         default = trace is None and text is None
         given: dict[str, Any] = {
             "module": workload.module,
@@ -137,6 +163,7 @@ class Device(ABC):
             "folder": str(folder),
             "trace": trace,
             "text": text,
+            "claims": None if claims is None else str(claims),
         }
         try:
             built = self.on_slot("littledragon.compiler.making:make", self.deadlines.build_s, build=build, **given)
@@ -145,11 +172,13 @@ class Device(ABC):
             built, late = {}, error
         admitted = making.admitted(folder)
         if admitted is None:
-            return Made(None, failed=GateFailed("replayed", str(late)))
+            return Made(None, failed=GateFailed("replayed", str(late)), ended=late)
         if admitted["failed"]:
             return Made(admitted, failed=GateFailed(admitted["failed"], admitted["reason"]))
+        if claims is not None and making.claimed(claims, admitted["module_hash"]) != str(folder):
+            return Made(admitted)
         if late is not None:
-            return Made(admitted, failed=GateFailed("built", str(late)))
+            return Made(admitted, failed=GateFailed("built", str(late)), ended=late)
         kernel = Kernel(built.get("path", ""), admitted["module_hash"], default)
         return Made(admitted, kernel, None, built.get("build_s", 0.0), built.get("headers"))
 

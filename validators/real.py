@@ -19,8 +19,18 @@ import numpy as np
 from littledragon.compiler import build, children, kernels, targets
 from littledragon.compiler.children import Child, ChildError
 from littledragon.compiler.environment import gpu_name
+from littledragon.schemas.gates import Gate
 from littledragon.validators import observed, scratch
-from littledragon.validators.device import Checked, Deadlines, Device, GateFailed, Kernel, Workload, threads
+from littledragon.validators.device import (
+    Checked,
+    Deadlines,
+    Device,
+    GateFailed,
+    Kernel,
+    Unmeasured,
+    Workload,
+    threads,
+)
 from littledragon.validators.locks import HostLock
 from littledragon.validators.numerics import compare
 from littledragon.validators.references import Reference, references
@@ -71,7 +81,7 @@ class RealDevice(Device):
             held = contextlib.ExitStack()
             reference = held.enter_context(self._reference(workload, cases, seed))
         except ChildError as error:
-            raise GateFailed("correct", f"no reference: {error}") from None
+            raise Unmeasured("correct", f"no reference: {error}") from None
         with held:
 
             def measured(child: Child) -> Checked:
@@ -122,7 +132,7 @@ class RealDevice(Device):
                         guard,
                     )
                 except ChildError as error:
-                    raise GateFailed("ran", str(error)) from None
+                    raise _failed("ran", error) from None
                 worst = found.error
                 with self.working():
                     for path, truth, dtype in zip(left["outputs"], reference.outputs[case], dtypes, strict=True):
@@ -199,7 +209,7 @@ class RealDevice(Device):
             with self._lock.exclusive():
                 return self._timed(child, [(kernel, found.run_s)], workload, arguments, repeat_ms)[0]
         except ChildError as error:
-            raise GateFailed("timed", str(error)) from None
+            raise _failed("timed", error) from None
 
     @contextlib.contextmanager
     def _reference(self, workload: Workload, cases: Sequence[int], seed: int) -> Iterator[Reference]:
@@ -294,6 +304,11 @@ class RealDevice(Device):
 
     def observe(self) -> dict[str, Any]:
         return observed.observe(self.target)
+
+
+def _failed(gate: Gate, error: ChildError) -> GateFailed:
+    """What a child's end says of the kernel that it ran."""
+    return (Unmeasured if error.interrupted else GateFailed)(gate, str(error))
 
 
 def _timing_s(repeat_ms: float) -> float:

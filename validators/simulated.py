@@ -21,9 +21,16 @@ class SimulatedDevice(Device):
         return contextlib.nullcontext()
 
     def make(
-        self, workload: Workload, folder: Path, *, trace: str | None = None, text: str | None = None, build: bool = True
+        self,
+        workload: Workload,
+        folder: Path,
+        *,
+        trace: str | None = None,
+        text: str | None = None,
+        build: bool = True,
+        claims: Path | None = None,
     ) -> Made:
-        return super().make(workload, folder, trace=trace, text=text, build=False)
+        return super().make(workload, folder, trace=trace, text=text, build=False, claims=claims)
 
     def get_ready(self, workload: Workload, cases: Sequence[int], seed: int) -> None:
         pass

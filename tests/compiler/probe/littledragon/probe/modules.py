@@ -72,6 +72,17 @@ def wild(n: int) -> dict[str, Any]:
     return _workload([x, te.compute((n,), lambda i: x[i.astype("int64") + (1 << 44)], name="y")])
 
 
+def brittle(n: int) -> dict[str, Any]:
+    """y = x + 1, with an offset that is 0 unless somebody makes the type of `far` too narrow for 256 and more."""
+    from tvm import te
+
+    x = te.placeholder((n,), name="x")
+    far = te.compute((n,), lambda i: i + 256, name="far")
+    wide = "int64"
+    y = te.compute((n,), lambda i: x[i.astype(wide) + (i + 256 - far[i]).astype(wide) * (1 << 40)] + 1.0, name="y")
+    return _workload([x, y])
+
+
 def meddling(n: int, by: float) -> dict[str, Any]:
     """y = x + by, and then x is changed."""
     import tvm

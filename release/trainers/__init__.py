@@ -1,0 +1,1 @@
+"""Training a student on the release: the reward and the trainers."""
