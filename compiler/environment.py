@@ -13,20 +13,25 @@ from littledragon.schemas import tsel
 from littledragon.schemas.ids import canonical_json, digest
 
 
-def environment(target: dict[str, Any], device: str, settings: dict[str, Any]) -> dict[str, Any]:
+def environment(
+    target: dict[str, Any], device: str, settings: dict[str, Any], *, elsewhere: bool = False
+) -> dict[str, Any]:
     """A row of the table `environments`, made without TVM.
 
     Args:
         target: the TVM target.
         device: real or simulated. On the simulated device nothing depends on the machine but the target.
         settings: what else is set: threads, repeats, their least time, cache flushing.
+        elsewhere: whether it is to be compared with another machine's: without id, and with an unknown processor.
 
     Raises:
         ValueError: target or settings are not JSON.
         DeviceMissing: a real CUDA device is asked for, and its driver does not answer.
     """
     processor, driver = "simulated", "none"
-    if device == "real" and target["kind"] == "cuda":
+    if elsewhere:
+        processor = driver = "unknown"
+    elif device == "real" and target["kind"] == "cuda":
         processor, driver = gpu()
     elif device == "real":
         processor, driver = _processor(), f"LLVM of apache-tvm {version('apache-tvm')}"
@@ -40,7 +45,7 @@ def environment(target: dict[str, Any], device: str, settings: dict[str, Any]) -
         "codec": tsel.VERSION,
         "settings": canonical_json(settings),
     }
-    return {"environment_id": digest(row), **row}
+    return row if elsewhere else {"environment_id": digest(row), **row}
 
 
 def _processor() -> str:

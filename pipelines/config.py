@@ -160,10 +160,11 @@ def _problem(name: str, value: Any) -> str | None:
     wanted = _OPTIONAL.get(name, type(getattr(Config, name)))
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if wanted is float and number:
-        return None if 0 < value < 1e9 else f"must be positive, not {reprlib.repr(value)}"
+        return None if 0 < value < 1e9 else f"must be above 0 and below 1e9, not {reprlib.repr(value)}"
     if wanted is int and number and isinstance(value, int):
         least = 0 if name in ("seed", "warm_up", "held_out") else 1
-        return None if least <= value < 1 << 31 else f"must be at least {least}, not {reprlib.repr(value)}"
+        most = (1 << 31) - 1
+        return None if least <= value <= most else f"must be from {least} to {most}, not {reprlib.repr(value)}"
     if wanted is str and isinstance(value, str):
         return None
     kind = "an integer" if wanted is int else "a number" if wanted is float else "text"

@@ -63,10 +63,17 @@ def require_current(store: Store, stage: ModuleType, config: Config, *, elsewher
     elsewhere: what was measured may be of another machine.
 
     Raises:
-        UserError: the stage was run with other settings, or what it read is not the same any more.
+        UserError: the stage was run with other settings, what it read is not the same any more, or nothing is left of
+            what it did.
     """
     plan = getattr(stage, "as_measured", stage.plan) if elsewhere else stage.plan
-    if set(store.manifest(stage.NAME) or ()) - {unit.id for unit in plan(store, config)}:
+    named = set(store.manifest(stage.NAME) or ())
+    if named and not named & store.complete(stage.NAME).keys():
+        raise UserError(
+            f"{store.path}: of {len(named)} units of stage {stage.NAME} none has ended, or their files are gone: run "
+            f"`dragon {stage.NAME}` first, or restore the files"
+        )
+    if named - {unit.id for unit in plan(store, config)}:
         raise UserError(
             f"{store.path}: stage {stage.NAME} was run with other settings, or before a stage that it reads was run "
             f"again: give the options that it was run with, or run `dragon {stage.NAME}` first"

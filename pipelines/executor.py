@@ -30,6 +30,7 @@ from littledragon.pipelines.stages import stage
 NO_WORKERS_S = 60
 """How long work waits for a worker of a scheduler that has none."""
 CONNECT_S = 10
+_GONE = "the Dask scheduler is gone: start it and its workers, then run the same command again"
 _TRIES = 2
 """How often a unit is begun whose worker dies under it."""
 
@@ -176,7 +177,10 @@ class Dask:
                 future.cancel()
 
     def _window(self) -> int:
-        threads = sum(worker["nthreads"] for worker in self.client.scheduler_info(n_workers=-1)["workers"].values())
+        workers = self.client.scheduler_info(n_workers=-1).get("workers")
+        if workers is None:  # the client has lost the scheduler
+            raise UserError(_GONE)
+        threads = sum(worker["nthreads"] for worker in workers.values())
         return max(2, 2 * int(threads))
 
 
@@ -195,7 +199,7 @@ def _lost(id: str, since: float, outcome: Any) -> Answer:
         UserError: it is the cluster that failed, not the item; the item stays undone.
     """
     if not isinstance(outcome, tuple):  # cancelled
-        raise UserError("the Dask scheduler is gone: start it and its workers, then run the same command again")
+        raise UserError(_GONE)
     error = outcome[1]
     kind, said = type(error).__name__, " ".join(str(error).split())[:2000]
     if kind in ("NoValidWorkerError", "NoWorkerError"):

@@ -5,6 +5,7 @@ again. A candidate that fails a gate is a row, never an error.
 """
 
 import json
+import reprlib
 import shutil
 import statistics
 import tempfile
@@ -115,28 +116,38 @@ def measured_in(store: Store, config: Config) -> str:
     """The environment of the current plan's rounds. It may be of another machine, and of nothing else.
 
     Raises:
-        UserError: no round has ended, or they ended under other software or settings than these.
+        UserError: no round has ended, they ended under other software or settings than these, or the rows of their
+            environment are none of ours.
     """
-    asked = "SELECT DISTINCT json_extract_string(inputs, '$.environment_id') AS id FROM outcomes WHERE stage = $stage"
-    ids = [row["id"] for row in store.sql(asked, stage=NAME).to_pylist()]
-    found = store.rows("environments", "list_contains($ids, environment_id)", ids=ids)
+    here = environment(targets.target(config.target), config.device, _settings(config), elsewhere=True)
+    found = store.sql(f"SELECT DISTINCT environment_id, {', '.join(here)} FROM environments").to_pylist()
     if not found:
-        raise UserError(f"{store.path}: search has measured nothing yet: run `dragon search` first")
-    here = environment(targets.target(config.target), "simulated", _settings(config))
+        raise UserError(f"{store.path}: nothing of the current plan of search has been measured: run `dragon search`")
     for row in found:
-        for name in ("target", "tvm", "tvm_ffi", "codec", "settings"):
+        id = row.pop("environment_id")
+        if len(found) > 1 or digest(row) != id:
+            raise UserError(f"{store.path}: {len(found)} environments, or not what was written: restore it from a copy")
+        for name in row.keys() - {"processor", "driver"}:
             # How many threads a CPU measures with is its own matter.
             theirs, ours = (_without_threads(one[name]) if name == "settings" else one[name] for one in (row, here))
             if theirs != ours:
                 raise UserError(
-                    f"{store.path}: it was measured with {name} {theirs}, and here that is {ours}: install the same, "
-                    "give the options that it was run with, or run `dragon search` first"
+                    f"{store.path}: it was measured with {name} {_short(theirs)}, and here that is {_short(ours)}: "
+                    "install the same, or give the options that it was run with"
                 )
-    return str(found[0]["environment_id"])
+    return str(id)
 
 
 def _without_threads(settings: str) -> Row:
-    return {name: value for name, value in json.loads(settings).items() if name != "threads"}
+    try:
+        known = json.loads(settings)
+    except (ValueError, RecursionError):
+        known = None
+    return {name: value for name, value in known.items() if name != "threads"} if isinstance(known, dict) else {}
+
+
+def _short(value: Any) -> str:
+    return ascii(reprlib.repr(value))[1:-1] if isinstance(value, str) else str(value)[:300]
 
 
 WORKLOADS: Final = """

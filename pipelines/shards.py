@@ -124,4 +124,7 @@ def pieces(path: Path, columns: Sequence[str] | None = None) -> Iterator[pa.Tabl
 def damaged(path: Path, why: Exception | str) -> UserError:
     """The line for a file that is not what was written."""
     said = " ".join(str(why).split())[:160]
-    return UserError(f"{path}: damaged ({said}): remove this file and run again; only the work in it is redone")
+    return UserError(
+        f"{path}: damaged ({said}): restore it from a copy, or remove it and run again: "
+        "then the work in it is redone, and what was measured is measured anew"
+    )

@@ -7,6 +7,7 @@ Nothing is ever half-written: see files.py.
 
 import json
 import re
+import reprlib
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -285,9 +286,12 @@ class Store:
             with self._lock:
                 known = self._manifests.get(stage)
             if known is None or known[0] != stamp:
-                ids = shards.read(path, ["unit_id"]).column("unit_id")
-                if ids.type != pa.string():
+                table = shards.read(path, ["unit_id"])
+                ids = table.column("unit_id")
+                if ids.type != pa.string() or ids.null_count:
                     raise shards.damaged(path, "its unit_id is no text")
+                if (of := (table.schema.metadata or {}).get(b"stage", b"").decode(errors="replace")) != stage:
+                    raise shards.damaged(path, f"it is of stage {reprlib.repr(of)}")
                 known = stamp, ids.to_pylist()
                 with self._lock:
                     self._manifests[stage] = known

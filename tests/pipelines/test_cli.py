@@ -83,7 +83,7 @@ def test_every_command_explains_itself(dragon):
         (["run", "--config", "/nowhere.yaml"], "/nowhere.yaml: cannot be read"),
         (["run", "--target", "metal"], "target: must be one of"),
         (["run", "--device", "imaginary"], "device: must be one of"),
-        (["run", "--limit", "0"], "error: --limit: must be at least 1"),
+        (["run", "--limit", "0"], "error: --limit: must be from 1"),
         (["run", "--limit", "many"], "not a valid integer"),
         (["run", "--families", "gemm,poetry"], "unknown 'poetry': choose among attention, gemm"),
         (["run", "--families", " , "], "--families: name at least one"),

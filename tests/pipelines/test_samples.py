@@ -7,6 +7,7 @@ import pytest
 
 from littledragon.pipelines import driver, pairs, stages
 from littledragon.pipelines.config import Config, load
+from littledragon.pipelines.errors import UserError
 from littledragon.pipelines.executor import Serial
 from littledragon.pipelines.store import Store
 
@@ -31,6 +32,23 @@ def test_its_stages_are_current(sample: tuple[Store, Config]) -> None:
     for anchor in store.rows("anchors"):
         assert anchor["state"] == "ok"
         assert anchor["anchor_us"] <= anchor["default_us"]
+
+
+def test_what_is_damaged_or_lost_is_said(sample: tuple[Store, Config]) -> None:
+    """Nothing here can measure it again."""
+    store, config = sample
+    verify = store.path / "verify"
+    kept = {path: path.read_bytes() for path in verify.glob("*.parquet")}
+    for path in verify.glob("compact-*.parquet"):
+        path.unlink()
+    with pytest.raises(UserError, match="of 65 units of stage verify none has ended"):
+        driver.run(Store.open(store.path), ["pairs"], config, Serial())
+    assert Store.open(store.path).manifest("pairs") is None
+    for path, content in kept.items():
+        path.write_bytes(content)
+    (verify / "manifest.parquet").write_bytes((store.path / "search" / "manifest.parquet").read_bytes())
+    with pytest.raises(UserError, match="it is of stage 'search'"):
+        driver.run(Store.open(store.path), ["pairs"], config, Serial())
 
 
 def test_h200_schedules_become_examples_here(sample: tuple[Store, Config], monkeypatch: pytest.MonkeyPatch) -> None:

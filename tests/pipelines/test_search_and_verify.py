@@ -25,7 +25,7 @@ from littledragon.pipelines.lease import acquire
 from littledragon.pipelines.stage import Result, Unit
 from littledragon.pipelines.store import Store
 from littledragon.schemas import tsel
-from littledragon.schemas.ids import content_id
+from littledragon.schemas.ids import content_id, digest
 from littledragon.schemas.tables import BY_NAME
 from littledragon.validators.device import Workload, open_device
 
@@ -260,7 +260,7 @@ def test_what_was_measured_elsewhere_is_current_for_what_comes_after(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A GPU's verdicts become examples on a machine that has none; what measures goes on where it began."""
-    with pytest.raises(UserError, match="has measured nothing yet"):
+    with pytest.raises(UserError, match="nothing of the current plan"):
         search.as_measured(store, SMALL)
     run(store, search, SMALL)
     run(store, verify, SMALL)
@@ -286,6 +286,22 @@ def test_what_was_measured_elsewhere_is_current_for_what_comes_after(
     assert store.manifest("pairs")
     with pytest.raises(DeviceMissing):
         driver.run(store, ["verify", "pairs"], SMALL, Lines())
+
+
+@pytest.mark.parametrize(
+    "changed", [{"device": "real"}, {"settings": "no JSON"}, {"settings": "[" * 100_000}, {"tvm": "x"}]
+)
+def test_an_environment_that_is_none_of_ours_is_one_line(tmp_path: Path, fill: Any, changed: dict[str, str]) -> None:
+    row = {**search.environment_row(SMALL), **changed}
+    store = fill(tmp_path / "work", {"environments": [row]})
+    with pytest.raises(UserError, match="not what was written"):
+        search.measured_in(store, SMALL)
+    (name,) = changed
+    forged = {column: value for column, value in row.items() if column != "environment_id"}
+    store = fill(tmp_path / "forged", {"environments": [forged | {"environment_id": digest(forged)}]})
+    with pytest.raises(UserError, match=f"measured with {name} ") as said:
+        search.measured_in(store, SMALL)
+    assert len(str(said.value)) < 1000
 
 
 def test_verify_waits_for_the_search(store: Store) -> None:

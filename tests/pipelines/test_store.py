@@ -251,7 +251,7 @@ def test_a_damaged_file_is_named_and_mended_by_removing_it(store, damage, compac
     path = store.files("search")[0]
     damage(path)
     for ask in (lambda s: s.rows("environments"), lambda s: s.sql("select count(*) from environments")):
-        with pytest.raises(UserError, match=f"{path.name}: damaged.*remove this file and run again"):
+        with pytest.raises(UserError, match=f"{path.name}: damaged.*or remove it and run again"):
             ask(Store.open(store.path))
     path.unlink()
     assert len(names(store)) == (0 if compacted else 8)
