@@ -1,0 +1,459 @@
+"""`dragon eval`: a small simulated release, files of outputs from strangers, a real endpoint, a real local model."""
+
+import functools
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from littledragon.compiler import children, targets
+from littledragon.pipelines import cli, evaluate
+from littledragon.pipelines.errors import UserError
+from littledragon.pipelines.evaluate import Settings, Source
+from littledragon.release import dataset
+from littledragon.release.prompts import Message
+from littledragon.release.tasks import tasks_of
+from littledragon.schemas import tables, tsel
+from littledragon.schemas.ids import content_id
+from littledragon.validators.service import Service
+
+REAL = Path(__file__).parents[1] / "golden" / "release"
+FAST, SLOW = ((REAL / f"payload_{name}.txt").read_text(encoding="utf-8") for name in ("fast", "slow"))
+MODULE, INPUTS = ((REAL / name).read_text(encoding="utf-8") for name in ("module.json", "inputs.json"))
+SETTINGS = Settings(device="simulated", threads=8, samples=3, deadline_s=20.0, rpm=1_000_000)
+WORKLOADS = {"w-1": ("gemm", "test"), "w-2": ("moe", "test"), "w-3": ("gemm", "train")}
+
+
+def messages(workload: str, mode: str) -> list[Message]:
+    said = [("system", "Answer."), ("user", f"Schedule {workload}.")]
+    if mode == "refine":
+        said += [("assistant", SLOW), ("user", "Make it faster.")]
+    return [{"role": role, "content": content} for role, content in said]
+
+
+def example(workload: str, mode: str, completion: str, latency_us: float) -> dict[str, Any]:
+    family, split = WORKLOADS[workload]
+    asked = messages(workload, mode)
+    return {column.name: None for column in tables.EXAMPLES.columns} | {
+        "example_id": content_id("x", [asked, completion]), "mode": mode, "split": split, "family": family,
+        "operator": "matmul", "workload_id": workload, "environment_id": "e", "messages": asked,
+        "completion": completion, "completion_json": tsel.convert(completion, "json"), "latency_us": latency_us,
+        "parent_us": LATENCIES[SLOW] if mode == "refine" else None, "default_us": 1e4, "anchor_us": 10.0,
+        "noise_band": 0.01,
+    }  # fmt: skip
+
+
+LATENCIES = {FAST: 1.0, SLOW: 1.0}
+"""Of the simulated device, once `release` has measured them."""
+
+
+@pytest.fixture(scope="module")
+def release(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A release folder of two test workloads and one for training, their latencies those of the simulated device."""
+    folder = tmp_path_factory.mktemp("release")
+    rows = [
+        {"workload_id": id, "family": family, "module": MODULE, "inputs": INPUTS, "environment_id": "e",
+         "target": json.dumps(targets.target("llvm")), "default_us": 1e4, "anchor_us": 10.0, "noise_band": 0.01,
+         "margin": 0.05, "split": split}
+        for id, (family, split) in WORKLOADS.items()
+    ]  # fmt: skip
+    write(folder / "tasks" / "all.parquet", rows, dataset.tasks_schema())
+    with Service(tasks_of(folder, split="test"), "simulated") as service:
+        for text in LATENCIES:
+            LATENCIES[text] = service.evaluate("w-1", text).latency_us or 0.0
+    schema = dataset.published(tables.EXAMPLES.arrow(), ("unit_id", *(c.name for c in tables.STATE_COLUMNS)))
+    examples = [example(id, "construct", text, LATENCIES[text]) for id in WORKLOADS for text in (FAST, SLOW)]
+    write(folder / "construction" / "all.parquet", examples, schema)
+    examples = [example(id, "refine", FAST, LATENCIES[FAST]) for id in WORKLOADS for _ in range(9)]
+    write(folder / "refinement" / "all.parquet", examples, schema)
+    cells = [{"workload_id": id, "state": "ok", "signature": "matmul", "extents": [128, 128, 128]} for id in WORKLOADS]
+    write(folder / "metadata" / "workloads.parquet", cells, CELLS)
+    yield folder
+    children.close_all()
+
+
+CELLS = pa.schema(dict.fromkeys(("workload_id", "state", "signature"), pa.string()) | {"extents": pa.list_(pa.int64())})
+
+
+def write(path: Path, rows: list[dict[str, Any]], schema: pa.Schema) -> None:
+    path.parent.mkdir(exist_ok=True)
+    pq.write_table(pa.Table.from_pylist(rows, schema), path)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def read_once() -> Iterator[None]:
+    """The children that read a release are real ones; a folder that they have read does not change."""
+    patch = pytest.MonkeyPatch()
+    for name in ("prompts_of", "tasks_of"):
+        patch.setattr(evaluate, name, functools.cache(getattr(evaluate, name)))
+    yield
+    patch.undo()
+
+
+def ids(release: Path) -> dict[tuple[str, str], str]:
+    """Prompts by workload and mode."""
+    return {(prompt.task_id, prompt.mode): id for id, prompt in evaluate.prompts_of(release, "test", None).items()}
+
+
+def outputs_file(path: Path, rows: list[dict[str, Any]]) -> Source:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return Source(outputs=path)
+
+
+def rows_of(results: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in results.read_text(encoding="utf-8").splitlines()][1:]
+
+
+def test_rows_of_one_prompt_are_one(release: Path) -> None:
+    prompts = evaluate.prompts_of(release, "test", None)
+    assert len(prompts) == 4
+    faster = min(LATENCIES.values())
+    assert {prompt.latency_us for prompt in prompts.values() if prompt.mode == "construct"} == {faster}
+    assert {prompt.parent_us for prompt in prompts.values() if prompt.mode == "refine"} == {LATENCIES[SLOW]}
+
+
+def test_many_rows_come_in_pieces(release: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evaluate, "PIECE", 1)
+    found, place, pieces = [], [0, 0], 0
+    while place is not None:
+        piece = evaluate._read_prompts(release, place, "test", "e")
+        found += [row["example_id"] for row in piece["rows"]]
+        place, pieces = piece["place"], pieces + 1
+    assert (len(found), len(set(found)), pieces) == (22, 6, 23)
+
+
+def test_reference_answers_are_all_correct_and_reproduce_their_latencies(release: Path, tmp_path: Path) -> None:
+    found = evaluate.evaluate(release, Source(baseline="reference"), tmp_path / "r.jsonl", SETTINGS)
+    for mode in ("construct", "refine"):
+        group = found.group(mode)  # type: ignore[arg-type]
+        assert (group.prompts, group.outputs, group.faults) == (2, 2, 0)
+        assert (group.correct.value, group.reproduced.value) == (1.0, 1.0)
+    assert found.group("construct").over_default.value == pytest.approx(1e4 / min(LATENCIES.values()))
+    summary = json.loads((tmp_path / "r.summary.json").read_text(encoding="utf-8"))
+    assert summary["evaluation"] == json.loads(json.dumps(found.as_dict()))
+    assert summary["run"]["source"]["baseline"] == "reference"
+    assert (summary["prompts"], summary["unanswered"]) == (4, 0)
+
+
+@pytest.mark.parametrize("name", ["default", "nearest"])
+def test_other_baselines(release: Path, tmp_path: Path, name: Any) -> None:
+    found = evaluate.evaluate(release, Source(baseline=name), tmp_path / "b.jsonl", SETTINGS).group("construct")
+    assert found.correct.value == 1.0
+    assert found.empty == (2 if name == "default" else 0)
+    if name == "nearest":  # the training workload is the same program
+        assert found.reproduced.value == 1.0
+
+
+def test_a_file_of_outputs_with_garbage(release: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    id = ids(release)
+    one, other, refine = id["w-1", "construct"], id["w-2", "construct"], id["w-1", "refine"]
+    texts = [FAST, "", "\ud800\x00<graph", "<graph>" * 9999, FAST.replace("tile l2 128", "tile l2 127"), SLOW]
+    rows: list[dict[str, Any]] = [{"example_id": one, "output": text, "seconds": 2} for text in texts]
+    rows += [{"example_id": other, "output": "x" * (tsel.MAX_TEXT + 1)}, {"example_id": refine, "output": FAST}]
+    rows += [{"example_id": "x-of-somebody-else", "output": FAST}]
+    found = evaluate.evaluate(release, outputs_file(tmp_path / "o", rows), tmp_path / "r.jsonl", SETTINGS)
+    group = found.group("construct")
+    assert (group.prompts, group.outputs, group.faults) == (2, 7, 0)
+    assert group.failures == {"parsed": 4, "wellformed": 1}
+    assert group.correct.value == pytest.approx(2 / 7)
+    assert group.over_default.of == 1
+    assert group.to_kernel_s.value is not None
+    assert group.to_kernel_s.value > 2
+    assert found.group("refine").correct.value == 1.0
+    said = capsys.readouterr().err
+    assert "1 of 4 prompts have no output" in said
+    assert "1 outputs belong to no prompt here" in said
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "no output for a prompt"),
+        (b"\n\n", "no output for a prompt"),
+        (b"{", "line 1: not JSON"),
+        (b"\xff\xfe", "line 1: not JSON"),
+        (b"[" * 100_000, "line 1: not JSON"),
+        (b"[]\n", "line 1: not a JSON object"),
+        (b'{"example_id": "x"}', "line 1: not an object with the texts"),
+        (b'{"example_id": 1, "output": ""}', "line 1: not an object with the texts"),
+        (b'{"example_id": "x", "output": "", "seconds": NaN}', "which is no duration"),
+        (b'{"example_id": "x", "output": "", "seconds": true}', "which is no duration"),
+        (b'{"example_id": "x", "output": "' + b"y" * evaluate.MAX_LINE + b'"}', "line 1: more than"),
+    ],
+)
+def test_a_file_that_is_none_is_refused_in_one_line(tmp_path: Path, content: bytes, words: str) -> None:
+    (tmp_path / "o").write_bytes(content)
+    with pytest.raises(UserError, match=words) as caught:
+        evaluate.read_outputs(tmp_path / "o", {})
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 500
+
+
+def test_a_run_goes_on_where_it_stopped(release: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is finished is never judged again, also where the last line is torn; faults and new texts are."""
+    id, results = ids(release), tmp_path / "r.jsonl"
+    rows = [{"example_id": id[w, "construct"], "output": text} for w in ("w-1", "w-2") for text in (FAST, "", SLOW)]
+    source = outputs_file(tmp_path / "o", rows)
+    whole = evaluate.evaluate(release, source, results, SETTINGS)
+    lines = results.read_text(encoding="utf-8").splitlines(keepends=True)
+    fault = json.loads(lines[1]) | {"verdict": {"gate": None, "fault": "the disk is full"}}
+    results.write_text("".join([lines[0], json.dumps(fault) + "\n", *lines[2:5], lines[5][:50]]), encoding="utf-8")
+    judged: list[str] = []
+
+    class Counting(Service):
+        def evaluate(self, task_id: str, text: str) -> Any:
+            judged.append(text)
+            return super().evaluate(task_id, text)
+
+    monkeypatch.setattr(evaluate, "Service", Counting)
+    assert without_times(evaluate.evaluate(release, source, results, SETTINGS)) == without_times(whole)
+    assert len(judged) == 3  # the fault, the torn line, and the line that was lost with it
+    assert len(rows_of(results)) == 7
+    evaluate.evaluate(release, source, results, SETTINGS)
+    assert len(judged) == 3
+    changed = outputs_file(tmp_path / "o", [*rows[:-1], rows[-1] | {"output": "another"}])
+    assert evaluate.evaluate(release, changed, results, SETTINGS).group("construct").failures == {"parsed": 3}
+    assert judged[3:] == ["another"]
+
+
+def without_times(found: evaluate.Evaluation) -> list[dict[str, Any]]:
+    return [{k: v for k, v in group.items() if k != "to_kernel_s"} for group in found.as_dict()["groups"]]
+
+
+def test_results_of_another_run_are_left_alone(release: Path, tmp_path: Path) -> None:
+    results = tmp_path / "r.jsonl"
+    evaluate.evaluate(release, Source(baseline="default"), results, SETTINGS)
+    before = results.read_bytes()
+    with pytest.raises(UserError, match="made with another source: choose another --out"):
+        evaluate.evaluate(release, Source(baseline="reference"), results, SETTINGS)
+    with evaluate._Journal(results, json.loads(before.splitlines()[0])), pytest.raises(UserError, match="another run"):
+        evaluate.evaluate(release, Source(baseline="default"), results, SETTINGS)
+    assert results.read_bytes() == before
+    foreign = tmp_path / "notes.jsonl"
+    foreign.write_text('{"my": "notes"}\n', encoding="utf-8")
+    with pytest.raises(UserError, match="not a file of dragon eval"):
+        evaluate.evaluate(release, Source(baseline="default"), foreign, SETTINGS)
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(UserError, match="not a file"):
+        evaluate.evaluate(release, Source(baseline="default"), tmp_path / "pipe", SETTINGS)
+
+
+def test_an_endpoint(release: Path, tmp_path: Path, endpoint: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its refusals and cut replies are the model's failures; what it cannot answer is a fault, and asked again."""
+    monkeypatch.setenv("OPENAI_API_KEY", "sesame")
+    broken, lock = [True], threading.Lock()
+    seen: dict[str, int] = {}
+
+    def script(handler: Any, number: int) -> None:
+        asked = asked_of[number]["messages"]
+        with lock:
+            turn = seen.setdefault(asked[1]["content"], 0)
+            seen[asked[1]["content"]] += 1
+        if len(asked) == 4 and broken[0]:
+            endpoint.send(handler, 400, b'{"error": {"message": "no such parameter"}}')
+        elif "w-2" in asked[1]["content"] and len(asked) == 2 and turn == 0:
+            endpoint.send(handler, 200, endpoint.completion("", message={"refusal": "no"}))
+        else:
+            endpoint.good(handler, FAST)
+
+    with endpoint.serve(script) as (url, asked_of):
+        source, results = Source(endpoint=url, model="some-model"), tmp_path / "e.jsonl"
+        settings = evaluate.Settings(**vars(SETTINGS) | {"threads": 1})
+        found = evaluate.evaluate(release, source, results, settings)
+        assert len(asked_of) == 12
+        assert {len(one["messages"]) for one in asked_of} == {2, 4}
+        assert not any("response_format" in one for one in asked_of)
+        construct, refine = found.group("construct"), found.group("refine")
+        assert (construct.outputs, construct.failures, construct.faults) == (6, {"parsed": 1}, 0)
+        assert (refine.outputs, refine.faults, refine.correct.value) == (0, 6, None)
+        assert construct.to_kernel_s.value is not None
+        broken[0] = False
+        again = evaluate.evaluate(release, source, results, settings)
+        assert len(asked_of) == 18
+    assert again.group("refine").correct.value == 1.0
+    assert again.group("construct").correct == construct.correct
+    kept = evaluate.evaluate(release, source, results, settings)  # nobody is asked any more
+    assert kept == again
+    plain = evaluate.evaluate(release, Source(outputs=tmp_path / "e.outputs.jsonl"), tmp_path / "f.jsonl", settings)
+    assert plain.group("refine").correct == again.group("refine").correct
+
+
+def test_an_endpoint_that_takes_no_key_ends_the_run(release: Path, tmp_path: Path, endpoint: Any) -> None:
+    refusing = endpoint.serve(lambda handler, _: endpoint.send(handler, 401, b"{}"))
+    with refusing as (url, _), pytest.raises(UserError, match="check OPENAI_API_KEY"):
+        evaluate.evaluate(release, Source(endpoint=url, model="m"), tmp_path / "e.jsonl", SETTINGS)
+    assert len(rows_of(tmp_path / "e.jsonl")) == 0
+
+
+def test_compare(release: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    files = []
+    for name, text in (("a", FAST), ("b", SLOW)):
+        rows = [{"example_id": id, "output": text} for id in ids(release).values()]
+        source, results = outputs_file(tmp_path / f"{name}.in", rows), tmp_path / f"{name}.jsonl"
+        evaluate.evaluate(release, source, results, SETTINGS)
+        files.append(str(results))
+    faster = "faster" if LATENCIES[FAST] < LATENCIES[SLOW] else "slower"
+    assert cli.call(["eval", "compare", *files, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [(one["mode"], one[faster], one["both"]) for one in found if one["family"] == "all"] == [
+        ("construct", 2, 2), ("refine", 2, 2),
+    ]  # fmt: skip
+    assert cli.call(["eval", "compare", *files]) == 0
+    assert "first outputs of A and B" in capsys.readouterr().out
+    assert cli.call(["eval", "compare", files[0], str(tmp_path / "a.in")]) == 2
+    assert "no result of dragon eval" in capsys.readouterr().err
+    lines = Path(files[1]).read_text(encoding="utf-8").replace('"device": "simulated"', '"device": "real"')
+    (tmp_path / "c.jsonl").write_text(lines, encoding="utf-8")
+    assert cli.call(["eval", "compare", files[0], str(tmp_path / "c.jsonl")]) == 2
+    assert "not comparable" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ([], "give --data RELEASE"),
+        (["--data", "{release}", "--baseline", "default"], "one of --workdir DIR and --out FILE"),
+        (["--data", "{release}", "--out", "{out}"], "give one of --outputs FILE"),
+        (["--data", "{release}", "--out", "{out}", "--endpoint", "http://localhost:9"], "give one of --outputs FILE"),
+        (["--data", "{release}", "--out", "{out}", "--baseline", "default", "--split", "validation"], "no rows of"),
+        (["--data", "{out}", "--out", "{out}", "--baseline", "default"], "no rows of split test"),
+        (["--data", "{release}", "--out", "{out}", "--outputs", "{out}.none"], "not a file"),
+        (["--data", "{release}", "--out", "{out}", "--model", "{out}.none"], "no folder of a model"),
+    ],
+)
+def test_mistakes_are_told_in_one_line(
+    release: Path, tmp_path: Path, options: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = [one.format(release=release, out=tmp_path / "r.jsonl") for one in options]
+    assert cli.call(["eval", "--device", "simulated", *given]) == 2
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert words in said
+    assert said.startswith("error: ")
+
+
+def test_the_command_prints_tables_and_keeps_everything(
+    release: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["eval", "--data", str(release), "--device", "simulated", "--baseline", "reference", "--workdir"]
+    assert cli.call([*arguments, str(tmp_path / "new" / "w")]) == 0
+    said = capsys.readouterr()
+    assert "Construction, per output" in said.out
+    assert "eval: 4/4 · 4 correct" in said.err
+    assert {path.name for path in (tmp_path / "new" / "w").iterdir()} == {"results.jsonl", "results.summary.json"}
+    assert cli.call([*arguments, str(tmp_path / "new" / "w"), "--limit", "1"]) == 2
+    assert "made with another prompts" in capsys.readouterr().err
+
+
+# -- tiles of the nearest ---------------------------------------------------------------------------
+
+
+def test_tiles_are_fitted_to_other_extents() -> None:
+    """The anchor's loops are 128 each; the innermost factors stay, the outermost takes the rest."""
+    text = evaluate.retiled(FAST, [128, 128, 128], [512, 96, 100])
+    for line in ("v5-8 = tile l2 512 [8,4,8]", "v13-16 = tile l3 96 [2,1,1]", "v21-22 = tile l4 100 [2]"):
+        assert line in text
+    assert tsel.diagnose(text).gate is None
+    assert tsel.diagnose(text).f_div == 1
+
+
+@pytest.mark.parametrize("ours", [[128, 128, 128], [128, 128], [7, 1, 97], [1, 1, 1], [1 << 20, 3, 5]])
+def test_whatever_the_extents_the_tiles_divide(ours: list[int]) -> None:
+    text = evaluate.retiled(FAST, [128, 128, 128], ours)
+    assert tsel.diagnose(text).gate is None
+    assert (text == FAST) == (ours in ([128, 128, 128], [128, 128]))
+
+
+def test_what_is_no_graph_stays_as_it_is() -> None:
+    assert evaluate.retiled("no graph", [1], [2]) == "no graph"
+
+
+def test_the_nearest_is_of_the_same_signature_first() -> None:
+    far, near = (["matmul", [128, 512]], ["conv", [128, 128]])
+    assert evaluate._distance("matmul", [128, 128], *far) < evaluate._distance("matmul", [128, 128], *near)  # type: ignore[arg-type]
+    assert evaluate._distance("m", [8, 8], "m", [16, 8]) < evaluate._distance("m", [8, 8], "m", [4, 4])
+
+
+# -- kills ------------------------------------------------------------------------------------------
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 60) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it never came"
+        time.sleep(0.02)
+
+
+def test_a_run_that_is_stopped_keeps_what_it_has(release: Path, tmp_path: Path, endpoint: Any) -> None:
+    """SIGTERM while an endpoint keeps everyone waiting: it ends at once, and nothing is asked twice."""
+    hold = threading.Event()
+
+    def script(handler: Any, number: int) -> None:
+        if number >= 5:
+            hold.wait(60)
+        endpoint.good(handler, FAST)
+
+    results = tmp_path / "r.jsonl"
+    written = tmp_path / "r.outputs.jsonl"
+    with endpoint.serve(script) as (url, asked):
+        command = [
+            sys.executable, "-m", "littledragon.pipelines.cli", "eval", "--data", str(release), "--device",
+            "simulated", "--endpoint", url, "--model", "m", "--samples", "3", "--threads", "2", "--out", str(results),
+        ]  # fmt: skip
+        process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+        try:
+            wait_for(lambda: written.exists() and len(rows_of(written)) == 5 and len(asked) == 7)
+            process.send_signal(signal.SIGTERM)
+            _, said = process.communicate(timeout=30)
+        finally:
+            process.kill()
+            process.wait()
+        assert process.returncode == 143
+        assert said.splitlines()[-1].startswith("error: stopped")
+        hold.set()
+        found = evaluate.evaluate(release, Source(endpoint=url, model="m"), results, SETTINGS)
+        assert len(asked) == 7 + 7
+    assert (found.group("construct").outputs, found.group("refine").outputs) == (6, 6)
+
+
+# -- a local model ----------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_a_local_model(release: Path, tmp_path: Path) -> None:
+    """A tiny one that was never trained: every output fails at the first gate, and none is a fault."""
+    pytest.importorskip("transformers")
+    pytest.importorskip("torch")
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    bpe = Tokenizer(models.BPE({letter: n for n, letter in enumerate(letters)}, []))
+    bpe.pre_tokenizer, bpe.decoder = pre_tokenizers.ByteLevel(False), decoders.ByteLevel()
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=bpe, eos_token="<|end|>")
+    tokenizer.chat_template = "{% for m in messages %}{{ m.content }}\n{% endfor %}"
+    config = LlamaConfig(
+        vocab_size=len(tokenizer), hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2,
+        max_position_embeddings=1024, eos_token_id=tokenizer.eos_token_id,
+    )  # fmt: skip
+    LlamaForCausalLM(config).save_pretrained(tmp_path / "m")
+    tokenizer.save_pretrained(tmp_path / "m")
+    settings = Settings(device="simulated", samples=2, max_tokens=24, batch=3)
+    source = Source(model=str(tmp_path / "m"))
+    found = evaluate.evaluate(release, source, tmp_path / "r.jsonl", settings)
+    for mode in ("construct", "refine"):
+        group = found.group(mode)  # type: ignore[arg-type]
+        assert (group.outputs, group.faults, group.failures) == (4, 0, {"parsed": 4})
+    lines = rows_of(tmp_path / "r.outputs.jsonl")
+    assert len({line["output"] for line in lines}) > 4
+    assert evaluate.evaluate(release, source, tmp_path / "r.jsonl", settings) == found
+    assert len(rows_of(tmp_path / "r.outputs.jsonl")) == len(lines) == 8
