@@ -16,6 +16,7 @@ import dataclasses
 import fcntl
 import functools
 import hashlib
+import itertools
 import json
 import math
 import os
@@ -285,7 +286,9 @@ def _read_prompts(root: Path, place: list[int], split: str, environment_id: str 
             for found in published.batches(path, ("split", "environment_id"), 0)
             for row in found
         ]
-        for row in _rows(path, first) if any(wanted[first:]) else ():
+        for row in (
+            itertools.chain.from_iterable(published.batches(path, PROMPT_COLUMNS, first)) if any(wanted[first:]) else ()
+        ):
             if wanted[first]:
                 _check(row, path)
                 rows.append(row)
@@ -295,23 +298,6 @@ def _read_prompts(root: Path, place: list[int], split: str, environment_id: str 
                 return {"rows": rows, "place": [number, first]}
         number, first = number + 1, 0
     return {"rows": rows, "place": None}
-
-
-def _rows(path: Path, first: int) -> Iterator[Row]:
-    """The rows of a file from the `first` on. One by one, as a row's messages are bounded by what is read at once."""
-    import pyarrow as pa
-
-    file = published._open(path, PROMPT_COLUMNS)
-    try:
-        for number, batch in enumerate(file.iter_batches(1, columns=list(PROMPT_COLUMNS))):
-            if number >= first:
-                table = pa.Table.from_batches([batch])
-                published._check_sizes(path, table)
-                yield table.to_pylist()[0]
-    except pa.ArrowMemoryError:
-        raise
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise Unreadable(f"{path}: damaged: {published.short(error)}") from None
 
 
 def _check(row: Row, path: Path) -> None:

@@ -37,6 +37,8 @@ MAX_TEXT: Final = {
 }
 """Characters of one value; other texts have at most `MAX_OTHER`."""
 MAX_OTHER: Final = 1 << 16
+MAX_MESSAGES: Final = 16
+"""Of one prompt."""
 MAX_ELEMENTS: Final = 1 << 32
 """Elements of one argument of a kernel."""
 
@@ -196,9 +198,10 @@ def _check_sizes(path: Path, rows: pa.Table) -> None:
                 raise Unreadable(f"{path}: '{name}' holds {size} bytes, more than {MAX_TEXT.get(name, MAX_OTHER)}")
         elif pa.types.is_list(column.type):
             texts = pc.list_flatten(column).combine_chunks()
-            sizes = pc.max(pc.binary_length(pc.struct_field(texts, "content"))).as_py() or 0
-            if len(texts) > 16 or sizes > MAX_TEXT["completion"]:
-                raise Unreadable(f"{path}: '{name}' holds {len(texts)} messages of up to {sizes} bytes: too much")
+            size = pc.max(pc.binary_length(pc.struct_field(texts, "content"))).as_py() or 0
+            most = pc.max(pc.list_value_length(column)).as_py() or 0
+            if most > MAX_MESSAGES or size > MAX_TEXT["completion"]:
+                raise Unreadable(f"{path}: '{name}' holds {most} messages of up to {size} bytes: too much")
 
 
 def _check(example: Row, task: Row, environment: Row) -> None:

@@ -15,6 +15,7 @@ from littledragon.compiler.children import ChildError
 from littledragon.release import published
 from littledragon.release.published import Unreadable
 from littledragon.schemas import tsel
+from littledragon.schemas.tables import MESSAGES
 
 REAL = Path(__file__).parents[1] / "golden" / "release"
 ID = "x-0123456789abcdef"
@@ -189,6 +190,22 @@ def test_arithmetic_is_allowed(tmp_path: Path, tables: Any) -> None:
     files = rows(tables)
     add_node(type="ir.Op", data="tirx.exp")(files)
     assert published.row(write(tmp_path, files), ID)
+
+
+def test_messages_are_counted_by_the_row(tmp_path: Path) -> None:
+    def written(count: int, rows: int) -> Path:
+        messages = [{"role": "user", "content": "x"}] * count
+        table = pa.table(
+            {"example_id": [f"x-{n}" for n in range(rows)], "messages": pa.array([messages] * rows, MESSAGES)}
+        )
+        pq.write_table(table, tmp_path / "file.parquet")
+        return tmp_path / "file.parquet"
+
+    columns = ("example_id", "messages")
+    found = [row for rows in published.batches(written(4, 100), columns, 3) for row in rows]
+    assert [row["example_id"] for row in found] == [f"x-{n}" for n in range(3, 100)]
+    with pytest.raises(Unreadable, match="holds 17 messages"):
+        list(published.batches(written(17, 1), columns, 0))
 
 
 def test_files_that_are_none(tmp_path: Path, tables: Any) -> None:
