@@ -206,6 +206,23 @@ def replay(id: str, workdir: Path, release: Path | None, **options: Any) -> int:
     return again.replay(source, id, config)
 
 
+@dragon.command()
+@click.argument("release", type=click.Path(path_type=Path))
+@click.option("--device", type=click.Choice(["real", "simulated"]), default="real", show_default=True)
+@click.option("--host", default="127.0.0.1", show_default=True, help="Whoever reaches it has kernels built and run.")
+@click.option("--port", type=click.IntRange(0, 65535), default=8723, show_default=True, help="0 takes a free one.")
+@click.option("--split", type=click.Choice(["train", "validation", "test"]), help="Only these tasks.")
+@click.option("--environment", "environment_id", help="Whose latencies, where the release has several.")
+@click.option("--workers", type=click.IntRange(1, 1024), help="Processes that build; one a core.")
+@click.option("--repeat-ms", type=click.FloatRange(0.1, 1000), default=10.0, show_default=True, help="Of five repeats.")
+@click.option("--build-s", type=click.FloatRange(1, 3600), default=30.0, show_default=True, help="Deadline of a build.")
+def serve(release: Path, **options: Any) -> None:
+    """Answer over HTTP what completions for a release's tasks are worth: POST /evaluate, GET /health."""
+    from littledragon.pipelines import serve as server
+
+    server.serve(release, **options)
+
+
 @dragon.group()
 def tsel() -> None:
     """Check, convert or apply one label's text."""
@@ -336,6 +353,38 @@ def bench(name: str, families: str | None, **options: Any) -> int:
     return measure(name, Console(width=None if sys.stdout.isatty() else 200), **given)
 
 
+@dragon.group()
+def train() -> None:
+    """Train a student on a published dataset folder."""
+
+
+@train.command("sft", context_settings={"ignore_unknown_options": True, "help_option_names": []})
+@click.argument("options", nargs=-1, type=click.UNPROCESSED)
+def train_sft(options: tuple[str, ...]) -> None:
+    """Supervised fine-tuning with weighted tokens; `dragon train sft --help` lists its options."""
+    _become("sft", options)
+
+
+@train.command("grpo", context_settings={"ignore_unknown_options": True, "help_option_names": []})
+@click.argument("options", nargs=-1, type=click.UNPROCESSED)
+def train_grpo(options: tuple[str, ...]) -> None:
+    """Reinforcement learning with the staged reward; `dragon train grpo --help` lists its options."""
+    _become("grpo", options)
+
+
+def _become(trainer: str, options: Sequence[str]) -> None:
+    """Go on as the trainer's own script, which gets the signals and whose exit code counts."""
+    from importlib.util import find_spec
+
+    needs = ("accelerate", "datasets", "peft", "tokenizers", "torch", "transformers", "trl")
+    if missing := [name for name in needs if find_spec(name) is None]:
+        raise UserError(f"training needs {', '.join(missing)}: pip install 'littledragon[train]'")
+    script = find_spec(f"littledragon.release.trainers.{trainer}")
+    assert script is not None and script.origin is not None
+    sys.stdout.flush()
+    os.execv(sys.executable, [sys.executable, script.origin, *options])
+
+
 @dragon.command()
 @WORKDIR
 @click.option("--dry-run", is_flag=True, help="Only list what would go.")
@@ -367,6 +416,72 @@ def _list_unnamed(store: "Store") -> None:
     click.echo(f"would remove {units} units and {files} leftover files")
 
 
+@dragon.group("eval", invoke_without_command=True)
+@click.option("--data", type=click.Path(path_type=Path), help="The release folder whose prompts are answered.")
+@click.option("--outputs", type=click.Path(path_type=Path), help='JSON lines of {"example_id", "output", "seconds"?}.')
+@click.option("--endpoint", help="Base URL of an OpenAI-compatible endpoint; --model names the model there.")
+@click.option("--model", help="Without --endpoint: the folder of a local model, through transformers.")
+@click.option("--baseline", type=click.Choice(["reference", "default", "nearest"]), help="Answers of no model.")
+@click.option("--split", type=click.Choice(["train", "validation", "test"]), default="test", show_default=True)
+@click.option("--workdir", type=click.Path(path_type=Path), help="Keep the results here, in results.jsonl.")
+@click.option("--out", type=click.Path(path_type=Path), help="Keep the results in this file.")
+@click.option("--device", type=click.Choice(["real", "simulated"]), default="real", show_default=True)
+@click.option("--environment", "environment_id", help="Whose latencies, where the release has several.")
+@click.option("--samples", type=click.IntRange(1, 1024), default=8, show_default=True, help="Outputs of a prompt.")
+@click.option("--limit", type=click.IntRange(1), help="At most so many prompts of each mode.")
+@click.option("--threads", type=click.IntRange(1, 1024), help="Outputs judged at once; 1 for clean times to kernel.")
+@click.option("--workers", type=click.IntRange(1, 1024), help="Processes that build; one a core.")
+@click.option("--repeat-ms", type=click.FloatRange(0.1, 1000), default=10.0, show_default=True, help="Of five repeats.")
+@click.option("--build-s", type=click.FloatRange(1, 3600), default=30.0, show_default=True, help="Deadline of a build.")
+@click.option("--rpm", type=click.IntRange(1, 1_000_000), default=600, show_default=True, help="Endpoint: a minute.")
+@click.option("--deadline-s", type=click.FloatRange(1, 86400), default=600.0, show_default=True, help="Of an answer.")
+@click.option("--temperature", type=click.FloatRange(0, 10), default=1.0, show_default=True, help="Local model.")
+@click.option("--max-tokens", type=click.IntRange(1), default=8192, show_default=True, help="Local model.")
+@click.option("--batch", type=click.IntRange(1, 4096), default=16, show_default=True, help="Local model: at once.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Of sampling and of the intervals.")
+@click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
+@click.pass_context
+def eval_(ctx: click.Context, /, **options: Any) -> None:
+    """Judge outputs for a release's prompts: Table 1's figures. `dragon eval compare A B`: whose are faster."""
+    if ctx.invoked_subcommand is not None:
+        return
+    from littledragon.pipelines import evaluate
+
+    data, workdir, out, as_json = (options.pop(name) for name in ("data", "workdir", "out", "as_json"))
+    source = {name: options.pop(name) for name in ("outputs", "endpoint", "model", "baseline")}
+    if data is None or (workdir is None) == (out is None):
+        raise UserError("dragon eval: give --data RELEASE, and one of --workdir DIR and --out FILE")
+    results = out if out is not None else workdir / "results.jsonl"
+    settings = evaluate.Settings(**options | {name: options[name] or 0 for name in ("limit", "threads")})
+    _tell(evaluate.evaluate(data, evaluate.Source(**source), results, settings), as_json)
+
+
+@eval_.command("compare")
+@click.argument("a", type=click.Path(path_type=Path))
+@click.argument("b", type=click.Path(path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
+def eval_compare(a: Path, b: Path, as_json: bool) -> None:
+    """On how many prompts the first outputs in result file A are faster than those in B."""
+    from littledragon.pipelines import evaluate
+
+    _tell(evaluate.compare(a, b), as_json)
+
+
+def _tell(figures: Any, as_json: bool) -> None:
+    """Print an evaluation, or a comparison, as tables or as JSON."""
+    from rich.console import Console
+
+    from littledragon.release import evaluation
+
+    if as_json:
+        click.echo(evaluation.dumps(figures), nl=False)
+        return
+    console = Console(width=None if sys.stdout.isatty() else 200)
+    compared = isinstance(figures, tuple)
+    for table in (evaluation.comparison_tables if compared else evaluation.tables)(figures):
+        console.print(table)
+
+
 def _config(options: dict[str, Any]) -> "Config":
     from littledragon.pipelines.config import load
 
@@ -383,13 +498,13 @@ def _config(options: dict[str, Any]) -> "Config":
 def _run(workdir: Path, names: Sequence[str], options: dict[str, Any]) -> "Store":
     config = _config(options)
     if config.device == "real" and {"search", "verify"} & set(names):
-        _require_device(config.target)
+        _require_device(config.target, workdir)
     from littledragon.pipelines.driver import run
     from littledragon.pipelines.executor import executor, require
     from littledragon.pipelines.store import Store
 
     require(options["executor"])
-    store = Store.open(workdir, create=True)
+    store = Store.open(workdir, create="workloads" in names)
     with ExitStack() as held:
         with busy(f"starting the executor {options['executor']}"):
             where = held.enter_context(executor(options["executor"], workers=options["workers"]))
@@ -397,13 +512,15 @@ def _run(workdir: Path, names: Sequence[str], options: dict[str, Any]) -> "Store
     return store
 
 
-def _require_device(target: str) -> None:
+def _require_device(target: str, workdir: Path | None = None) -> None:
     from littledragon.compiler.targets import DeviceMissing, require_device
 
     try:
         require_device(target)
     except DeviceMissing as error:
-        raise UserError(str(error)) from None
+        measured = workdir is not None and (workdir / "verify" / "manifest.parquet").exists()
+        hint = "; what is measured needs no device: go on with `dragon pairs`, `teach`, `check`, `publish`"
+        raise UserError(f"{error}{hint if measured else ''}") from None
 
 
 def _require_id(id: str) -> None:
