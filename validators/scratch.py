@@ -23,7 +23,10 @@ def folder(name: str) -> Path:
     base = Path(tempfile.gettempdir())
     for old in base.glob(f"{name}-*"):
         _sweep(old)
-    hidden = Path(tempfile.mkdtemp(prefix=f".{name}-"))
+    for unborn in base.glob(f".{name}-*"):  # not yet locked: of a process that lives, it is left alone
+        if not _lives(unborn.name.removeprefix(f".{name}-").partition("-")[0]):
+            _sweep(unborn)
+    hidden = Path(tempfile.mkdtemp(prefix=f".{name}-{os.getpid()}-"))
     fcntl.flock(_open(hidden), fcntl.LOCK_EX)  # the descriptor stays open as long as the process lives
     made = hidden.rename(base / hidden.name[1:])  # only now may others find it
     atexit.register(_remove, made, os.getpid())
@@ -52,6 +55,16 @@ def _own(owner: int) -> Path:
 def _remove(made: Path, owner: int) -> None:
     if os.getpid() == owner:  # a fork that ends is not the end
         shutil.rmtree(made, ignore_errors=True)
+
+
+def _lives(pid: str) -> bool:
+    try:
+        os.kill(int(pid), 0)
+    except (ProcessLookupError, OverflowError, ValueError):
+        return False
+    except PermissionError:
+        pass
+    return True
 
 
 def _sweep(old: Path) -> None:
