@@ -74,14 +74,17 @@ def test_a_block_s_folder_goes_with_the_block() -> None:
 def test_what_a_killed_process_had_not_yet_locked_is_swept_and_a_living_one_s_is_not(tmp_path: Path) -> None:
     body = (
         "import os, signal; from littledragon.validators import scratch\n"
-        "scratch.fcntl.flock = lambda *_: os.kill(os.getpid(), signal.{})\nscratch.folder('own')\n"
+        "scratch.fcntl.flock = lambda *_: None\n"
+        "scratch.Path.rename = lambda *_: os.kill(os.getpid(), signal.{})\nscratch.folder('own')\n"
     )
     killed = subprocess.run([sys.executable, "-c", body.format("SIGKILL")], check=False, timeout=60)
     assert killed.returncode == -signal.SIGKILL
     (left,) = tmp_path.iterdir()
     assert left.name.startswith(".own-")
     with subprocess.Popen([sys.executable, "-c", body.format("SIGSTOP")]) as stopped:
-        while len(found := {*tmp_path.iterdir()} - {left}) == 0 and stopped.poll() is None:
+        for _ in range(3000):
+            if found := {*tmp_path.iterdir()} - {left}:
+                break
             time.sleep(0.01)
         mine = scratch.folder("own")
         assert set(tmp_path.iterdir()) == {mine, *found}
