@@ -81,12 +81,15 @@ def test_what_a_killed_process_had_not_yet_locked_is_swept_and_a_living_one_s_is
     assert killed.returncode == -signal.SIGKILL
     (left,) = tmp_path.iterdir()
     assert left.name.startswith(".own-")
-    with subprocess.Popen([sys.executable, "-c", body.format("SIGSTOP")]) as stopped:
+    stopped = subprocess.Popen([sys.executable, "-c", body.format("SIGSTOP")])
+    try:
         for _ in range(3000):
             if found := {*tmp_path.iterdir()} - {left}:
                 break
             time.sleep(0.01)
         mine = scratch.folder("own")
         assert set(tmp_path.iterdir()) == {mine, *found}
+        assert len(found) == 1
+    finally:
         stopped.kill()
-    assert len(found) == 1
+        stopped.wait(60)
