@@ -16,7 +16,7 @@ def leftovers(place: Path) -> list[Path]:
     return [path for path in place.rglob(".*") if path.name.endswith(".tmp")]
 
 
-@pytest.mark.parametrize("executor", ["serial", "local"])
+@pytest.mark.parametrize("executor", ["serial", pytest.param("local", marks=pytest.mark.slow)])
 def test_a_full_disk_is_one_line_and_the_next_run_goes_on(small_disk, toy, executor):
     toy.workdir = small_disk / "work"
     ballast = small_disk / "ballast"

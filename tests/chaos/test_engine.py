@@ -111,6 +111,7 @@ def test_a_faulty_kernel_that_takes_its_time(bench: Bench, fault: str) -> None:
     assert bench.verdict("right") == ""
 
 
+@pytest.mark.slow
 def test_threads_that_share_the_device_have_each_its_own_verdict(bench: Bench) -> None:
     names = [name for fault in QUICK for name in ("right", fault)] + ["right", "right"]
     for name in names:
@@ -123,6 +124,7 @@ def test_threads_that_share_the_device_have_each_its_own_verdict(bench: Bench) -
             matches(said, FAULTS[name][2])
 
 
+@pytest.mark.slow
 def test_timing_in_a_fresh_process_costs_the_faulty_ones_alone(bench: Bench) -> None:
     names = ["right", "exits", "right", "spills a little", "takes all memory"]
     found = bench.device.time_fresh([(bench.kernel(name), 0.0) for name in names], bench.workload, 1.0, 0, 0)

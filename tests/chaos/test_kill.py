@@ -92,6 +92,7 @@ def test_an_interrupt_stops_cleanly_and_the_lease_is_given_back(toy, executor):
     assert not alive
 
 
+@pytest.mark.slow
 def test_a_worker_that_dies_fails_its_unit_alone(toy):
     code, said = toy.run("local", seed=666, ms=5)
     assert code == 0, said

@@ -110,6 +110,7 @@ def test_a_module_that_is_not_scheduled_for_cuda_is_refused(call: Call, tmp_path
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_without_nvrtc_cuda_says_what_to_install(tmp_path: Path) -> None:
     code = "from littledragon.compiler import build, nvrtc, targets\n"
     code += "nvrtc._roots = lambda: iter(())\n"
@@ -127,6 +128,7 @@ def test_a_linker_that_fails_is_told_and_leaves_nothing(tmp_path: Path, monkeypa
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_a_killed_build_leaves_nothing_outside_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder, elsewhere, compiler = tmp_path / "kernel", tmp_path / "tmp", tmp_path / "cc"
     folder.mkdir()

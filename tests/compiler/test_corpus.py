@@ -64,7 +64,10 @@ CHOSEN = {
 }
 
 
-@pytest.mark.parametrize(("family", "rules"), corpus.cells())
+@pytest.mark.parametrize(
+    ("family", "rules"),
+    [pytest.param(*cell, marks=pytest.mark.slow if cell[1] == "cuda" else ()) for cell in corpus.cells()],
+)
 def test_each_family_and_rule_set_gives_traces_that_come_back(call: Any, family: str, rules: str) -> None:
     answer = measure(call, family, rules, CHOSEN.get(family, "by hand/tiled"))
     rows = answer["traces"]
@@ -82,6 +85,7 @@ def test_each_family_and_rule_set_gives_traces_that_come_back(call: Any, family:
     assert len(answer["kept"]) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("family", "rules"), [("gemm", "cuda-tensorcore"), ("vision", "cuda"), ("moe", "llvm"), ("by hand", "by hand")]
 )

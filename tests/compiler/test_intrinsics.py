@@ -95,6 +95,7 @@ def test_a_cache_that_cannot_be_written_is_done_without(tmp_path: Path) -> None:
     assert look(tmp_path, code + "print(TensorIntrin.get('mma_ldmatrix_f16_a') is not None)") == ["True"]
 
 
+@pytest.mark.slow
 def test_spaces_are_made_with_intrinsics_from_the_cache() -> None:
     code = """
 import tvm

@@ -17,6 +17,7 @@ def product(call: Call) -> Any:
     return call("probe.modules:matmul", m=512, n=512, k=512, dtype="float32", accumulate="float32")["module"]
 
 
+@pytest.mark.slow
 def test_bounds_of_a_plain_tiling_refuse_only_what_is_not_legal(call: Call) -> None:
     found = call("probe.bounds:drawn", module=product(call), target=CUDA, rules="cuda", count=90)
     assert found["bounded"] == 3

@@ -63,6 +63,7 @@ def test_what_tvm_dies_of_is_refused(call: Any, lines: str, gate: str) -> None:
     assert (told["failed"] or "") == gate, told["reason"]
 
 
+@pytest.mark.slow
 def test_mutants_replay_as_decoded_or_are_refused(call: Any) -> None:
     gates = replayed(call, 0, 60)
     assert gates[""] >= 6, gates

@@ -45,6 +45,7 @@ def default(call: Any, program: str, **extents: Any) -> str:
     return str(call("compiler.proposals:default", module=module, target=CUDA)["scheduled"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("program", "extents"),
     [

@@ -90,6 +90,7 @@ def propose(call: Call, module: Any, **changed: Any) -> Any:
     return call("compiler.proposals:propose", module=module, **wanted | changed)
 
 
+@pytest.mark.slow
 def test_the_same_is_proposed_again_for_a_gpu(call: Call, product: Any) -> None:
     first = propose(call, product)
     assert {row["source"] for row in first} == {"random"}

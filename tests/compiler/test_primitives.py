@@ -69,6 +69,7 @@ def parsed(signature: str) -> tuple[list[str], str]:
     return [part.partition(": ")[2] for part in parameters.split(", ")[1:]], returned
 
 
+@pytest.mark.slow
 def test_the_table_holds_the_kinds_that_tvm_registers(call: Any) -> None:
     assert set(call("probe.primitives:kinds")) == set(PRIMITIVES)
 

@@ -70,6 +70,7 @@ def passes(row: dict[str, Any], modules: dict[str, str]) -> dict[str, Any]:
     return answer
 
 
+@pytest.mark.slow
 def test_sampled_h200_traces_replay_to_equal_modules(sample: Rows) -> None:
     modules, candidates = sample
     hashes = {(row["name"], passes(row, modules)["module_hash"]) for row in candidates}

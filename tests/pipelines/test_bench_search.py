@@ -16,6 +16,7 @@ from littledragon.pipelines.errors import UserError
 from littledragon.pipelines.store import Store
 
 
+@pytest.mark.slow
 def test_ours_is_measured_on_a_work_directory_of_its_own(tmp_path: Path) -> None:
     out, console = tmp_path / "figures.json", Console(record=True, width=200)
     code = bench_search.measure(

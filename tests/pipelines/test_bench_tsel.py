@@ -64,6 +64,7 @@ def test_a_trace_that_does_not_come_back_fails_the_run(
     assert "2 traces: 1 came back as trees, 1 as modules, 1 failed" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_child_that_dies_loses_its_workload_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

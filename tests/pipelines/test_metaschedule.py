@@ -248,6 +248,7 @@ def test_export_says_what_is_missing(measured: Store, other: Store, tmp_path: Pa
             metaschedule.export(store, tmp_path / "database", **options)
 
 
+@pytest.mark.slow
 def test_a_disk_that_refuses_is_one_line_and_leaves_nothing(measured: Store, model: Path, tmp_path: Path) -> None:
     """The limit on the size of files stands for a full disk: it comes in the middle of the first workload."""
 

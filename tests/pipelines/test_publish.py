@@ -178,6 +178,7 @@ def test_nothing_to_publish_is_said(tmp_path: Path, tables: Tables, fill: Fill) 
     assert not (tmp_path / "w" / "release").exists()
 
 
+@pytest.mark.slow
 def test_a_full_disk_leaves_the_old_release(
     released: Store, tmp_path: Path, tables: Tables, fill: Fill, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -240,6 +241,7 @@ def test_a_release_that_is_no_folder_is_left_alone(
     assert dataset.broken(final) == []
 
 
+@pytest.mark.slow
 def test_two_stores_of_the_same_rows_give_the_same_release(tmp_path: Path, built_tables: Tables, fill: Fill) -> None:
     """However the rows come out of the store: in one table, or chunked and in buffers that hold more."""
     folders = []

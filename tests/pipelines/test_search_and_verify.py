@@ -199,6 +199,7 @@ def test_thin_space_is_exhausted_and_keeps_its_default(
     assert store.rows("candidates", "workload_id = $id and source = 'default'", id=content_id("w", "scalar"))
 
 
+@pytest.mark.slow
 def test_simulated_runs_are_equal_wherever_they_run(store: Store, tmp_path: Path, placed: Placed) -> None:
     def tables(store: Store) -> Any:
         observed = {"build_s", "observed"}

@@ -361,6 +361,7 @@ def test_a_busy_server_is_asked_again_and_an_unknown_task_ends_it(judge: Judge, 
             Scorer(ask, rows, 4).check()
 
 
+@pytest.mark.slow
 def test_a_graph_is_learnt_from_the_service_itself(model: Path, tmp_path: Path) -> None:
     data = release(tmp_path / "release", {"moving": 0.01}, modes=("construct",))
     out = train(model, data, tmp_path / "out", steps=5)
