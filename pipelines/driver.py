@@ -68,15 +68,15 @@ def require_current(store: Store, stage: ModuleType, config: Config, *, elsewher
     """
     plan = getattr(stage, "as_measured", stage.plan) if elsewhere else stage.plan
     named = set(store.manifest(stage.NAME) or ())
-    if named and not named & store.complete(stage.NAME).keys():
-        raise UserError(
-            f"{store.path}: of {len(named)} units of stage {stage.NAME} none has ended, or their files are gone: run "
-            f"`dragon {stage.NAME}` first, or restore the files"
-        )
     if named - {unit.id for unit in plan(store, config)}:
         raise UserError(
             f"{store.path}: stage {stage.NAME} was run with other settings, or before a stage that it reads was run "
             f"again: give the options that it was run with, or run `dragon {stage.NAME}` first"
+        )
+    if named and not named & store.complete(stage.NAME).keys():
+        raise UserError(
+            f"{store.path}: of {len(named)} units of stage {stage.NAME} none has ended, or their files are gone: run "
+            f"`dragon {stage.NAME}` first, or restore the files"
         )
 
 

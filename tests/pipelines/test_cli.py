@@ -115,6 +115,10 @@ def test_a_missing_device_is_said_before_any_work(dragon, tmp_path, command):
 
 def test_a_stage_without_those_before_it(dragon, tmp_path):
     said = one_line(dragon("pairs", "--workdir", tmp_path / "work"))
+    assert "no work directory there: make one with `dragon run" in said
+    assert not (tmp_path / "work").exists()
+    Store.open(tmp_path / "work", create=True)
+    said = one_line(dragon("pairs", "--workdir", tmp_path / "work"))
     assert "needs workloads first: run `dragon workloads`" in said
 
 

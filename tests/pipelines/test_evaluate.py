@@ -429,7 +429,6 @@ def test_a_run_that_is_stopped_keeps_what_it_has(release: Path, tmp_path: Path, 
 
 
 @pytest.mark.slow
-@pytest.mark.slow
 def test_a_local_model(release: Path, tmp_path: Path) -> None:
     """A tiny one that was never trained: every output fails at the first gate, and none is a fault."""
     pytest.importorskip("transformers")

@@ -281,7 +281,7 @@ def test_what_was_measured_elsewhere_is_current_for_what_comes_after(
         search.as_measured(store, dataclasses.replace(SMALL, repeat_ms=2.0))
     with monkeypatch.context() as patch:
         patch.setattr(tsel, "VERSION", "tsel/0")
-        with pytest.raises(UserError, match="measured with codec tsel/1, and here that is tsel/0"):
+        with pytest.raises(UserError, match="measured with codec 'tsel/1', and here that is 'tsel/0'"):
             search.as_measured(store, SMALL)
     driver.run(store, ["pairs"], SMALL, Lines())
     assert store.manifest("pairs")

@@ -199,7 +199,7 @@ def test_a_reference_that_cannot_be_made_is_a_fault(real: Service) -> None:
 
 
 def test_a_device_that_does_not_run_the_default_schedule_is_a_fault(tasks: list[Task]) -> None:
-    with Service(tasks, "real", deadlines=Deadlines(run_s=0.0)) as service:
+    with Service(tasks, "real", deadlines=Deadlines(run_s=0.0), repeat_ms=1e-4) as service:  # microseconds in all
         is_fault(service.evaluate("shifted", tiled(32)), "the default schedule does not run either")
         assert service.counts()["built"] == 1
 
