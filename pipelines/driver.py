@@ -64,7 +64,7 @@ def require_current(store: Store, stage: ModuleType, config: Config, *, elsewher
 
     Raises:
         UserError: the stage was run with other settings, what it read is not the same any more, or nothing is left of
-            what it did.
+            what it measured.
     """
     plan = getattr(stage, "as_measured", stage.plan) if elsewhere else stage.plan
     named = set(store.manifest(stage.NAME) or ())
@@ -73,7 +73,7 @@ def require_current(store: Store, stage: ModuleType, config: Config, *, elsewher
             f"{store.path}: stage {stage.NAME} was run with other settings, or before a stage that it reads was run "
             f"again: give the options that it was run with, or run `dragon {stage.NAME}` first"
         )
-    if named and not named & store.complete(stage.NAME).keys():
+    if named and hasattr(stage, "as_measured") and not named & store.complete(stage.NAME).keys():
         raise UserError(
             f"{store.path}: of {len(named)} units of stage {stage.NAME} none has ended, or their files are gone: run "
             f"`dragon {stage.NAME}` first, or restore the files"
