@@ -17,6 +17,7 @@ import pytest
 from littledragon.compiler import children, targets
 from littledragon.schemas import tsel
 from littledragon.schemas.graph import Analysis
+from littledragon.validators import device as devices
 from littledragon.validators.device import Deadlines
 from littledragon.validators.service import Service, Task, Verdict
 
@@ -269,7 +270,8 @@ def test_a_child_that_dies_while_it_applies_a_text_has_its_credit(tasks: list[Ta
         assert service.evaluate("shifted", tiled(32)).gate == "ok"
 
 
-def test_a_hopeless_kernel_is_right_and_hardly_timed(tasks: list[Task]) -> None:
+def test_a_hopeless_kernel_is_right_and_hardly_timed(tasks: list[Task], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(devices, "HOPELESS_S", 1e-4)
     text = graph(f"{Y}v2-3 = tile l1 {1 << 20} [{1 << 14}]\nl4-5 = split\nparallel l5")
     long = next(task for task in tasks if task.task_id == "long")
     with Service([replace(long, default_us=1.0)], "real") as service:
@@ -277,7 +279,7 @@ def test_a_hopeless_kernel_is_right_and_hardly_timed(tasks: list[Task]) -> None:
     assert (verdict.gate, len(verdict.repeats_us)) == ("ok", 1)
     assert "hopeless" in str(verdict.reason)
     assert verdict.latency_us is not None
-    assert verdict.latency_us > 20_000
+    assert verdict.latency_us > 100
 
 
 def test_an_interrupt_is_a_fault_and_forgotten(simulated: Service) -> None:
