@@ -85,7 +85,7 @@ def reference(
     if found["discrete"]:
         away = drift(found["reduction"], found["accumulation"], found["stored"], found["coarse"])
         stores = _whole_stores(program, away)
-        width = max((one.width for one in stores or ()), default=0)
+        width = max((one.width for one in stores), default=0)
         sides = [_kernel(_nudged(program, stores, sign * away), target) for sign in (-1, 1) if stores]
     known = [None] * len(kernels.outputs(specs)) if found["bits"] else exactness.known(original, specs)
     paths: dict[str, list[str]] = {}
@@ -214,7 +214,7 @@ def _digit(store: Any) -> _Whole | None:
     while kind(distance) == "Cast":
         distance = distance.value
     width = constant(distance.b) if kind(distance) == "Mul" and kind(distance.a) == "Var" else None
-    return _Whole(store, number, width) if width and _discretises(number) else None
+    return _Whole(store, number, width) if width and 0 < width <= 32 and _discretises(number) else None
 
 
 def _loads_itself(value: Any, store: Any) -> bool:
