@@ -38,6 +38,7 @@ def _registered(find: Any, name: str) -> bool:
 
 def functions() -> list[str]:
     """What TVM's schedule can do, by the names of its functions."""
+    import tvm  # noqa: F401  its library registers them
     import tvm_ffi
 
     prefix = "s_tir.schedule.Schedule"
