@@ -446,14 +446,15 @@ def eval_(ctx: click.Context, /, **options: Any) -> None:
     if ctx.invoked_subcommand is not None:
         return
     from littledragon.pipelines import evaluate
+    from littledragon.pipelines.questions import Settings, Source
 
     data, workdir, out, as_json = (options.pop(name) for name in ("data", "workdir", "out", "as_json"))
     source = {name: options.pop(name) for name in ("outputs", "endpoint", "model", "baseline")}
     if data is None or (workdir is None) == (out is None):
         raise UserError("dragon eval: give --data RELEASE, and one of --workdir DIR and --out FILE")
     results = out if out is not None else workdir / "results.jsonl"
-    settings = evaluate.Settings(**options | {name: options[name] or 0 for name in ("limit", "threads")})
-    _tell(evaluate.evaluate(data, evaluate.Source(**source), results, settings), as_json)
+    settings = Settings(**options | {name: options[name] or 0 for name in ("limit", "threads")})
+    _tell(evaluate.evaluate(data, Source(**source), results, settings), as_json)
 
 
 @eval_.command("compare")

@@ -21,7 +21,7 @@ BUSY_AFTER_S = 2.0
 @contextmanager
 def busy(words: str) -> Iterator[None]:
     """Say what is being done, in one line, if it takes longer than two seconds."""
-    timer = threading.Timer(BUSY_AFTER_S, _print, [f"{words} …"])
+    timer = threading.Timer(BUSY_AFTER_S, say, [f"{words} …"])
     timer.daemon = True
     timer.start()
     try:
@@ -57,7 +57,7 @@ class Progress:
             return
         took = f" in {_duration(time.monotonic() - self._started)}" if self._here else ""
         hint = " (dragon status says why; --retry failed does them again)" if self._counts["failed"] else ""
-        _print(f"{self._line()}{took}{hint}" if kind is None else f"{self._line()} (stopped)")
+        say(f"{self._line()}{took}{hint}" if kind is None else f"{self._line()} (stopped)")
 
     def plan(self, total: int, ended: Sequence[str]) -> None:
         """So many units are planned, and these states are there already."""
@@ -75,14 +75,14 @@ class Progress:
         if self._bar is not None:
             self._bar.update(f"{self._line()} · {words}")
         else:
-            _print(f"{self._line()} · {words}")
+            say(f"{self._line()} · {words}")
 
     def _show(self, *, at_once: bool = False) -> None:
         if self._bar is not None:
             self._bar.update(self._line() + self._left())
         elif at_once or time.monotonic() - self._printed >= LINE_EVERY_S:
             self._printed = time.monotonic()
-            _print(self._line() + self._left())
+            say(self._line() + self._left())
 
     def _line(self) -> str:
         parts = [f"{self._counts[state]} {state}" for state in STATES if self._counts[state]]
@@ -95,6 +95,32 @@ class Progress:
         return f" · about {_duration((time.monotonic() - self._started) / self._here * left)} left"
 
 
+class Counts:
+    """How far it is, in a line on stderr now and then, and at the end."""
+
+    def __init__(self, what: str, total: int, before: dict[str, int]) -> None:
+        self._what, self._total, self._counts = what, total, Counter(before)
+        self._before = self._counts.total()
+        self._began = self._printed = time.monotonic()
+
+    def one(self, outcome: str) -> None:
+        """One more has ended so."""
+        self._counts[outcome] += 1
+        if time.monotonic() - self._printed >= LINE_EVERY_S:
+            self._printed = time.monotonic()
+            rate = (self._counts.total() - self._before) / (self._printed - self._began)
+            say(f"{self._line()} · {rate:.3g}/s")
+
+    def end(self) -> None:
+        """Nothing more comes."""
+        if self._counts.total() > self._before:
+            say(f"{self._line()} in {time.monotonic() - self._began:.1f} s")
+
+    def _line(self) -> str:
+        parts = [f"{count} {name}" for name, count in self._counts.items()]
+        return " · ".join([f"{self._what}: {self._counts.total()}/{self._total}", *parts])
+
+
 def _duration(seconds: float) -> str:
     if seconds < 90:
         return f"{seconds:.0f} s" if seconds >= 2 else f"{seconds:.1f} s"
@@ -102,5 +128,6 @@ def _duration(seconds: float) -> str:
     return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60:02} min"
 
 
-def _print(line: str) -> None:
+def say(line: str) -> None:
+    """A line on stderr, at once."""
     print(line, file=sys.stderr, flush=True)

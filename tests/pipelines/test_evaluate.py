@@ -17,9 +17,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from littledragon.compiler import children, targets
-from littledragon.pipelines import cli, evaluate
+from littledragon.pipelines import cli, eval_baselines, evaluate, journal, questions
 from littledragon.pipelines.errors import UserError
-from littledragon.pipelines.evaluate import Settings, Source
+from littledragon.pipelines.questions import Settings, Source
 from littledragon.release import dataset
 from littledragon.release.prompts import Message
 from littledragon.release.tasks import tasks_of
@@ -102,7 +102,7 @@ def read_once() -> Iterator[None]:
 
 def ids(release: Path) -> dict[tuple[str, str], str]:
     """Prompts by workload and mode."""
-    return {(prompt.task_id, prompt.mode): id for id, prompt in evaluate.prompts_of(release, "test", None).items()}
+    return {(prompt.task_id, prompt.mode): id for id, prompt in questions.prompts_of(release, "test", None).items()}
 
 
 def outputs_file(path: Path, rows: list[dict[str, Any]]) -> Source:
@@ -115,7 +115,7 @@ def rows_of(results: Path) -> list[dict[str, Any]]:
 
 
 def test_rows_of_one_prompt_are_one(release: Path) -> None:
-    prompts = evaluate.prompts_of(release, "test", None)
+    prompts = questions.prompts_of(release, "test", None)
     assert len(prompts) == 4
     faster = min(LATENCIES.values())
     assert {prompt.latency_us for prompt in prompts.values() if prompt.mode == "construct"} == {faster}
@@ -123,10 +123,10 @@ def test_rows_of_one_prompt_are_one(release: Path) -> None:
 
 
 def test_many_rows_come_in_pieces(release: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(evaluate, "PIECE", 1)
+    monkeypatch.setattr(questions, "PIECE", 1)
     found, place, pieces = [], [0, 0], 0
     while place is not None:
-        piece = evaluate._read_prompts(release, place, "test", "e")
+        piece = questions._read_prompts(release, place, "test", "e")
         found += [row["example_id"] for row in piece["rows"]]
         place, pieces = piece["place"], pieces + 1
     assert (len(found), len(set(found)), pieces) == (22, 6, 23)
@@ -188,7 +188,7 @@ def test_a_file_of_outputs_with_garbage(release: Path, tmp_path: Path, capsys: p
         (b'{"example_id": 1, "output": ""}', "line 1: not an object with the texts"),
         (b'{"example_id": "x", "output": "", "seconds": NaN}', "which is no duration"),
         (b'{"example_id": "x", "output": "", "seconds": true}', "which is no duration"),
-        (b'{"example_id": "x", "output": "' + b"y" * evaluate.MAX_LINE + b'"}', "line 1: more than"),
+        (b'{"example_id": "x", "output": "' + b"y" * journal.MAX_LINE + b'"}', "line 1: more than"),
     ],
 )
 def test_a_file_that_is_none_is_refused_in_one_line(tmp_path: Path, content: bytes, words: str) -> None:
@@ -236,7 +236,7 @@ def test_results_of_another_run_are_left_alone(release: Path, tmp_path: Path) ->
     before = results.read_bytes()
     with pytest.raises(UserError, match="made with another source: choose another --out"):
         evaluate.evaluate(release, Source(baseline="reference"), results, SETTINGS)
-    with evaluate._Journal(results, json.loads(before.splitlines()[0])), pytest.raises(UserError, match="another run"):
+    with journal.Journal(results, json.loads(before.splitlines()[0])), pytest.raises(UserError, match="another run"):
         evaluate.evaluate(release, Source(baseline="default"), results, SETTINGS)
     assert results.read_bytes() == before
     foreign = tmp_path / "notes.jsonl"
@@ -268,7 +268,7 @@ def test_an_endpoint(release: Path, tmp_path: Path, endpoint: Any, monkeypatch: 
 
     with endpoint.serve(script) as (url, asked_of):
         source, results = Source(endpoint=url, model="some-model"), tmp_path / "e.jsonl"
-        settings = evaluate.Settings(**vars(SETTINGS) | {"threads": 1})
+        settings = Settings(**vars(SETTINGS) | {"threads": 1})
         found = evaluate.evaluate(release, source, results, settings)
         assert len(asked_of) == 12
         assert {len(one["messages"]) for one in asked_of} == {2, 4}
@@ -359,7 +359,7 @@ def test_the_command_prints_tables_and_keeps_everything(
 
 def test_tiles_are_fitted_to_other_extents() -> None:
     """The anchor's loops are 128 each; the innermost factors stay, the outermost takes the rest."""
-    text = evaluate.retiled(FAST, [128, 128, 128], [512, 96, 100])
+    text = eval_baselines.retiled(FAST, [128, 128, 128], [512, 96, 100])
     for line in ("v5-8 = tile l2 512 [8,4,8]", "v13-16 = tile l3 96 [2,1,1]", "v21-22 = tile l4 100 [2]"):
         assert line in text
     assert tsel.diagnose(text).gate is None
@@ -368,19 +368,19 @@ def test_tiles_are_fitted_to_other_extents() -> None:
 
 @pytest.mark.parametrize("ours", [[128, 128, 128], [128, 128], [7, 1, 97], [1, 1, 1], [1 << 20, 3, 5]])
 def test_whatever_the_extents_the_tiles_divide(ours: list[int]) -> None:
-    text = evaluate.retiled(FAST, [128, 128, 128], ours)
+    text = eval_baselines.retiled(FAST, [128, 128, 128], ours)
     assert tsel.diagnose(text).gate is None
     assert (text == FAST) == (ours in ([128, 128, 128], [128, 128]))
 
 
 def test_what_is_no_graph_stays_as_it_is() -> None:
-    assert evaluate.retiled("no graph", [1], [2]) == "no graph"
+    assert eval_baselines.retiled("no graph", [1], [2]) == "no graph"
 
 
 def test_the_nearest_is_of_the_same_signature_first() -> None:
     far, near = (["matmul", [128, 512]], ["conv", [128, 128]])
-    assert evaluate._distance("matmul", [128, 128], *far) < evaluate._distance("matmul", [128, 128], *near)  # type: ignore[arg-type]
-    assert evaluate._distance("m", [8, 8], "m", [16, 8]) < evaluate._distance("m", [8, 8], "m", [4, 4])
+    assert eval_baselines._distance("matmul", [128, 128], *far) < eval_baselines._distance("matmul", [128, 128], *near)  # type: ignore[arg-type]
+    assert eval_baselines._distance("m", [8, 8], "m", [16, 8]) < eval_baselines._distance("m", [8, 8], "m", [4, 4])
 
 
 # -- kills ------------------------------------------------------------------------------------------

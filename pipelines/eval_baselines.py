@@ -1,0 +1,180 @@
+"""What `dragon eval` compares models with: outputs that no model wrote."""
+
+import dataclasses
+import functools
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from littledragon.pipelines.errors import UserError
+from littledragon.pipelines.progress import busy
+from littledragon.pipelines.questions import Baseline, Prompt, Text, ask_child
+from littledragon.release import published
+from littledragon.release.published import Unreadable
+from littledragon.schemas import tsel
+from littledragon.schemas.graph import Graph, Instruction, Postproc
+from littledragon.validators.service import Task
+
+Row = dict[str, Any]
+
+TRAINING_COLUMNS: Final = ("example_id", "split", "workload_id", "latency_us")
+
+
+def baseline(release: Path, name: Baseline, prompts: dict[str, Prompt], tasks: dict[str, Task]) -> Iterator[Text]:
+    if name == "nearest":
+        yield from _nearest(release, prompts)
+        return
+    for id, prompt in prompts.items():
+        if name == "reference":
+            yield Text(id, 0, prompt.completion)
+        else:
+            rules = tasks[prompt.task_id].target["kind"]
+            yield Text(id, 0, tsel.render(Graph((), postproc=Postproc(rules, tsel.RULES[rules]))).text)
+
+
+def _nearest(release: Path, prompts: dict[str, Prompt]) -> Iterator[Text]:
+    """The fastest answer to the nearest training workload; what is not known of one is an empty text."""
+    ids = sorted({prompt.task_id for prompt in prompts.values()})
+    try:
+        with busy("looking for the nearest training rows"):
+            parts = [
+                ask_child("eval_baselines:nearest", folder=str(release.absolute()), workloads=ids[first : first + 256])[
+                    "found"
+                ]
+                for first in range(0, len(ids), 256)
+            ]
+    except Unreadable as error:
+        raise UserError(str(error)) from None
+    found = {id: one for part in parts for id, one in part.items()}
+    for id, prompt in prompts.items():
+        near = found.get(prompt.task_id)
+        yield Text(id, 0, retiled(near["completion"], near["theirs"], near["ours"]) if near else "")
+
+
+def nearest(folder: str, workloads: list[str]) -> Row:
+    """For each of these workloads the nearest one of the training split: its answer, and both workloads' extents.
+
+    Nearest: of the same signature, then of the same number of extents, then by the sum of |log| of their ratios.
+    Runs in a child of bounded memory.
+
+    Raises:
+        Unreadable: a file that no release of ours holds.
+    """
+    return published.bounded(folder, functools.partial(_find_nearest, Path(folder), workloads))
+
+
+def _find_nearest(root: Path, workloads: list[str]) -> Row:
+    files = [path for mode in ("construction", "refinement") for path in published.files(root, f"{mode}/*.parquet")]
+    best: dict[str, tuple[float, str]] = {}
+    for path in files:
+        for rows in published.batches(path, TRAINING_COLUMNS, 0):
+            for row in rows:
+                if row["split"] == "train" and None not in row.values():
+                    one = (row["latency_us"], row["example_id"])
+                    best[row["workload_id"]] = min(one, best.get(row["workload_id"], one))
+    cells = _cells(root)
+    training = sorted(best.keys() & cells.keys())
+    chosen: dict[str, str] = {}
+    for workload in workloads:
+        if workload in cells and training:
+            ranked = ((_distance(*cells[workload], *cells[id]), id) for id in training)
+            chosen[workload] = min(ranked)[1]
+    wanted = {best[id][1] for id in chosen.values()}
+    texts: dict[str, str] = {}
+    for path in files:
+        for rows in published.batches(path, ("example_id", "completion"), 0):
+            texts |= {row["example_id"]: row["completion"] for row in rows if row["example_id"] in wanted}
+    found = {
+        workload: {"completion": texts[best[near][1]] or "", "theirs": cells[near][1], "ours": cells[workload][1]}
+        for workload, near in chosen.items()
+    }
+    return {"found": found}
+
+
+def _cells(root: Path) -> dict[str, tuple[str, list[int]]]:
+    """Signature and extents of every workload."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    wanted = {
+        "workload_id": pa.string(),
+        "state": pa.string(),
+        "signature": pa.string(),
+        "extents": pa.list_(pa.int64()),
+    }
+    cells: dict[str, tuple[str, list[int]]] = {}
+    for path in published.files(root, "metadata/workloads.parquet"):
+        try:
+            file = pq.ParquetFile(path, thrift_string_size_limit=1 << 24, arrow_extensions_enabled=False)
+            for name, kind in wanted.items():
+                at = file.schema_arrow.get_all_field_indices(name)
+                if len(at) != 1 or file.schema_arrow.field(at[0]).type != kind:
+                    raise Unreadable(f"{path}: has no column '{name}' of type {kind}")
+            for batch in file.iter_batches(1024, columns=list(wanted)):
+                for row in batch.to_pylist():
+                    known = row["state"] == "ok" and row["workload_id"] and row["signature"] is not None
+                    extents = row["extents"] or []
+                    if known and len(extents) <= 64 and all(extent and extent > 0 for extent in extents):
+                        cells[row["workload_id"]] = (row["signature"], extents)
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise Unreadable(f"{path}: damaged: {published.short(error)}") from None
+    return cells
+
+
+def _distance(signature: str, extents: Sequence[int], theirs: str, others: Sequence[int]) -> tuple[bool, bool, float]:
+    apart = math.fsum(abs(math.log(a / b)) for a, b in zip(extents, others, strict=False))
+    return signature != theirs, len(extents) != len(others), apart
+
+
+def retiled(text: str, theirs: Sequence[int], ours: Sequence[int]) -> str:
+    """A training answer with its tiles fitted to other extents; as it is where that cannot be done.
+
+    A tile of a loop of the anchor block, which is as long as that block's extent, takes the new extent; other tiles
+    do where all equal extents become the same. From the innermost factor outwards each becomes the largest divisor of
+    what is left that is no larger than it was, and the outermost takes the rest: factors always multiply to the
+    extent, and none that has a limit grows. Whatever else depends on the extents is left to the gates.
+    """
+    try:
+        graph = tsel.decode(text).graph
+    except tsel.TselError:
+        return text
+    if len(theirs) != len(ours) or list(theirs) == list(ours):
+        return text
+    becomes: dict[int, set[int]] = {}
+    for old, new in zip(theirs, ours, strict=True):
+        becomes.setdefault(old, set()).add(new)
+    known = {old: min(new) for old, new in becomes.items() if len(new) == 1}
+    place: dict[str, int] = {}
+    edits = []
+    for edit in graph.edits:
+        steps = []
+        for step in edit.instructions:
+            if step.kind == "GetLoops" and len(step.outputs) == len(ours):
+                place |= {name: at for at, name in enumerate(step.outputs)}
+            steps.append(_fitted(step, place, known, theirs, ours))
+        edits.append(dataclasses.replace(edit, instructions=tuple(steps)))
+    try:
+        return tsel.render(dataclasses.replace(graph, edits=tuple(edits))).text
+    except tsel.TselError:
+        return text
+
+
+def _fitted(
+    step: Instruction, place: dict[str, int], known: dict[int, int], theirs: Sequence[int], ours: Sequence[int]
+) -> Instruction:
+    decision = step.decision
+    if not isinstance(decision, dict) or "factors" not in decision or not step.inputs:
+        return step
+    extent, factors = decision["extent"], decision["factors"]
+    at = place.get(step.inputs[0]) if isinstance(step.inputs[0], str) else None
+    new = ours[at] if at is not None and theirs[at] == extent else known.get(extent)
+    if new is None or math.prod(factors) < 1 or extent % math.prod(factors):
+        return step
+    left = new
+    fitted: list[int] = []
+    for factor in reversed([*factors[1:], extent // math.prod(factors)]):
+        largest = next(divisor for divisor in range(min(factor, left), 0, -1) if left % divisor == 0)
+        left //= largest
+        fitted.insert(0, largest)
+    return step._replace(decision={"extent": new, "factors": [left, *fitted][: len(factors)]})

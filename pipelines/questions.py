@@ -1,0 +1,223 @@
+"""The prompts of a release that `dragon eval` asks, and the outputs that answer them.
+
+A release may be a stranger's: its files are read in a child of bounded memory, as `release.published` says.
+"""
+
+import functools
+import hashlib
+import itertools
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from littledragon.compiler import children
+from littledragon.compiler.children import ChildError
+from littledragon.pipelines.errors import UserError
+from littledragon.release import published
+from littledragon.release.published import Unreadable
+from littledragon.schemas.ids import digest
+
+Row = dict[str, Any]
+
+Baseline = Literal["reference", "default", "nearest"]
+BASELINES: Final[tuple[Baseline, ...]] = ("reference", "default", "nearest")
+
+SAMPLES: Final = 8
+"""Outputs of a prompt, as Table 1's percentages fit."""
+MAX_OUTPUTS: Final = 1024
+"""Outputs of one prompt, at most."""
+PIECE: Final = 32 << 20
+"""A child answers so many characters at once, about."""
+DEADLINE_S: Final = 600.0
+"""For a child that reads a release."""
+PROMPT_COLUMNS: Final = (
+    "example_id", "mode", "split", "family", "workload_id", "environment_id", "messages", "completion", "latency_us",
+    "parent_us", "default_us",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """A row to answer: its id, mode, family, workload, chat messages, reference answer, and latencies (µs)."""
+
+    example_id: str
+    mode: Literal["construct", "refine"]
+    family: str
+    task_id: str
+    environment_id: str
+    messages: list[dict[str, str]]
+    completion: str
+    latency_us: float
+    parent_us: float | None
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where the outputs come from; one of the four.
+
+    outputs: a JSONL file of {"example_id", "output", "seconds"?}; outputs of one prompt are numbered as they come.
+    endpoint, model: the base URL of an OpenAI-compatible endpoint, and the model's name there.
+    model alone: a local model, the path of its folder. baseline: reference (the row's own answer), default (a text
+    that schedules nothing), nearest (the answer to the nearest training workload, its tiles fitted to the new extents).
+
+    Raises:
+        UserError: none of them, or several.
+    """
+
+    outputs: Path | None = None
+    endpoint: str | None = None
+    model: str | None = None
+    baseline: Baseline | None = None
+
+    def __post_init__(self) -> None:
+        given = [self.outputs is not None, self.endpoint is not None or self.model is not None, self.baseline]
+        if sum(map(bool, given)) != 1 or (self.endpoint is not None and not self.model):
+            raise UserError(
+                "give one of --outputs FILE, --model PATH, --endpoint URL with --model NAME, and --baseline NAME"
+            )
+
+    def as_dict(self) -> Row:
+        """What a result file says of it; a file's lines are known by their content."""
+        if self.outputs is not None:
+            return {"outputs": True}
+        return {"endpoint": self.endpoint, "model": self.model, "baseline": self.baseline}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How to generate and to judge. samples: outputs of a prompt. limit: prompts of each mode at most, 0 for all.
+
+    threads: outputs judged at once; with 1 the time to kernel is free of waiting for others. repeat_ms, build_s: as
+    `validators.service`. rpm, deadline_s: of an endpoint's requests. temperature, max_tokens, batch, seed: of a local
+    model.
+    """
+
+    split: str = "test"
+    device: str = "real"
+    environment_id: str | None = None
+    samples: int = SAMPLES
+    limit: int = 0
+    threads: int = 0
+    workers: int | None = None
+    repeat_ms: float = 10.0
+    build_s: float = 30.0
+    rpm: int = 600
+    deadline_s: float = 600.0
+    temperature: float = 1.0
+    max_tokens: int = 8192
+    batch: int = 16
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Text:
+    """An output to judge, the number of its prompt's. fault: why there is none."""
+
+    example_id: str
+    number: int
+    output: str
+    seconds: float | None = None
+    fault: str | None = None
+
+    @property
+    def key(self) -> tuple[str, int, str]:
+        """What its result is known by."""
+        return self.example_id, self.number, text_hash(self.output)
+
+
+def prompts_of(release: Path, split: str, environment_id: str | None = None) -> dict[str, Prompt]:
+    """The distinct prompts of a split, by the id of their row; of rows with one prompt the fastest answer's.
+
+    Raises:
+        Unreadable: no such folder, or a file or value that no release of ours holds; no row of the split.
+    """
+    rows: list[Row] = []
+    place: list[int] | None = [0, 0]
+    while place is not None:
+        piece = ask_child(
+            "questions:read_prompts", folder=str(release.absolute()), place=place, split=split, env=environment_id
+        )
+        rows += piece["rows"]
+        place = piece["place"]
+    if not rows:
+        raise Unreadable(f"{release}: construction/ and refinement/ have no rows of split {split}")
+    if len(environments := sorted({row["environment_id"] for row in rows})) > 1:
+        raise Unreadable(f"{release}: latencies of {len(environments)} environments: choose one of {environments[:9]}")
+    best: dict[str, Row] = {}
+    for row in sorted(rows, key=lambda row: (row["latency_us"], row["example_id"])):
+        best.setdefault(digest([row["mode"], row["workload_id"], row["messages"]]), row)
+    fields = ("example_id", "mode", "family", "environment_id", "messages", "completion", "latency_us", "parent_us")
+    made = [Prompt(task_id=row["workload_id"], **{name: row[name] for name in fields}) for row in best.values()]
+    return {prompt.example_id: prompt for prompt in sorted(made, key=lambda p: (p.task_id, p.example_id))}
+
+
+def read_prompts(folder: str, place: list[int], split: str, env: str | None) -> Row:
+    """Rows from this file and row on, and the place where to go on. Runs in a child of bounded memory.
+
+    Raises:
+        Unreadable: see `prompts_of`.
+    """
+    return published.bounded(folder, functools.partial(_read_prompts, Path(folder), place, split, env))
+
+
+def _read_prompts(root: Path, place: list[int], split: str, environment_id: str | None) -> Row:
+    files = [path for mode in ("construction", "refinement") for path in published.files(root, f"{mode}/*.parquet")]
+    rows: list[Row] = []
+    size = 0
+    number, first = place
+    while number < len(files):
+        path = files[number]
+        wanted = [
+            row["split"] == split and environment_id in (None, row["environment_id"])
+            for found in published.batches(path, ("split", "environment_id"), 0)
+            for row in found
+        ]
+        for row in (
+            itertools.chain.from_iterable(published.batches(path, PROMPT_COLUMNS, first)) if any(wanted[first:]) else ()
+        ):
+            if wanted[first]:
+                _check(row, path)
+                rows.append(row)
+                size += len(row["completion"]) + sum(len(message["content"]) for message in row["messages"])
+            first += 1
+            if size > PIECE:
+                return {"rows": rows, "place": [number, first]}
+        number, first = number + 1, 0
+    return {"rows": rows, "place": None}
+
+
+def _check(row: Row, path: Path) -> None:
+    where = f"{path}: {published.short(row['example_id'])}"
+    lacking = [name for name, value in row.items() if value is None and name != "parent_us"]
+    if lacking:
+        raise Unreadable(f"{where}: {', '.join(lacking)} is missing")
+    if row["mode"] not in published.ROLES:
+        raise Unreadable(f"{where}: mode '{published.short(row['mode'])}' is neither construct nor refine")
+    names = ("latency_us", "default_us", *(["parent_us"] if row["mode"] == "refine" else []))
+    for name in names:
+        if not 0 < (row[name] or 0) < 1e9:
+            raise Unreadable(f"{where}: {name} is {row[name]}, which is no latency")
+    roles = [(message or {}).get("role") for message in row["messages"]]
+    said = all(message and message["content"] is not None for message in row["messages"])
+    if roles != published.ROLES[row["mode"]] or not said:
+        raise Unreadable(f"{where}: its messages are none of a {row['mode']} prompt")
+
+
+def ask_child(function: str, **arguments: Any) -> Row:
+    """What a function of ours, MODULE:NAME, answers in a child. Raises Unreadable."""
+    try:
+        answer: Row = children.once(f"littledragon.pipelines.{function}", deadline_s=DEADLINE_S, **arguments)
+    except ChildError as error:
+        said = error.detail.removeprefix("Unreadable: ") if error.kind == "raised" else str(error)
+        raise Unreadable(said) from None
+    return answer
+
+
+def text_hash(text: str) -> str:
+    """SHA-256, also of lone surrogates."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def is_number(value: object) -> bool:
+    """An integer or a float, and no boolean."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
