@@ -44,8 +44,13 @@ def quiet(rows: list[dict[str, Any]], tmp_path_factory: pytest.TempPathFactory) 
     assert leftovers(engine) == ([], [])
     found = tables(engine.workdir)
     assert found["anchors"]
-    assert not [row for row in found["outcomes"] if row["state"] == "failed"]
+    assert failed(found["outcomes"]) == []
     return found
+
+
+def failed(outcomes: list[dict[str, Any]]) -> list[tuple[str, str]]:
+    """Why units failed."""
+    return [(row["reason"], row["detail"]) for row in outcomes if row["state"] == "failed"]
 
 
 def torment(
@@ -59,7 +64,7 @@ def torment(
         engine = Engine(folder / f"work {number}", folder / "temporary", SMALL)
         killer.torment(engine, end, patience_s=600)
         found = tables(engine.workdir)
-        assert not [row for row in found["outcomes"] if row["state"] == "failed"]
+        assert failed(found["outcomes"]) == []
         for name, wanted in quiet.items():
             assert found[name] == wanted, f"{name} of search {number}, after {killer.killed}"
         assert leftovers(engine) == ([], [])
@@ -81,7 +86,7 @@ def test_on_a_real_device_an_outside_kill_decides_no_candidate(rows, quiet, tmp_
     killer.torment(engine, time.monotonic() + 60, patience_s=600)
     assert sum(killer.killed.values()) > 5
     found = tables(engine.workdir)
-    assert not [row for row in found["outcomes"] if row["state"] == "failed"]
+    assert failed(found["outcomes"]) == []
     ids = {row["workload_id"] for row in rows[:3]}
     wanted = {row["candidate_id"] for row in quiet["candidates"] if row["round"] == 0 and row["workload_id"] in ids}
     assert sorted(row["candidate_id"] for row in found["candidates"]) == sorted(wanted)
@@ -103,7 +108,7 @@ def test_two_thousand_rounds_stay_under_a_gibibyte_and_leave_nothing_behind(tmp_
     threads, held = engine.watched()
     outcomes = tables(engine.workdir)["outcomes"]
     assert sum(row["stage"] == "search" for row in outcomes) >= 1900  # few workloads are exhausted before
-    assert not [row for row in outcomes if row["state"] == "failed"]
+    assert failed(outcomes) == []
     assert threads == ["MainThread", "child-spawner"]
     assert leftovers(engine) == ([], [])
     grown = statistics.median(held[-60:]) - statistics.median(held[len(held) // 2 :][:60])
