@@ -8,6 +8,7 @@ latest stay, up to `KEPT_BYTES`.
 import contextlib
 import functools
 import os
+import re
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
@@ -22,6 +23,8 @@ from littledragon.validators.device import Workload
 from littledragon.validators.numerics import Rounding
 
 KEPT_BYTES: Final = 4 << 30
+_MACHINE: Final = re.compile(r"\[Errno |MemoryError|bad_alloc|requested and \d+ written", re.ASCII)
+"""What a child says when the machine refused it something, a full disk say: another time it may not."""
 
 
 @dataclass
@@ -34,7 +37,7 @@ class Reference:
     size: int = 0
     users: int = 0
     failed: dict[int, ChildError] = field(default_factory=dict)
-    """Cases that cannot be made, and why: that is found out once."""
+    """Cases that cannot be made of this program, and why: that is found out once."""
     locks: dict[int, threading.Lock] = field(default_factory=dict)
     """One a case: cases are made beside each other."""
 
@@ -72,13 +75,16 @@ class References:
         with self._held(key):
             reference = self._made[key]
 
+            refused: dict[int, ChildError] = {}
+
             def make(case: int) -> None:
                 with reference.locks[case]:
                     if case not in reference.outputs and case not in reference.failed:
                         try:
                             self._make(reference, workload, case, seed, target, call)
                         except ChildError as error:
-                            reference.failed[case] = error
+                            passing = error.interrupted or _MACHINE.search(error.detail)
+                            (refused if passing else reference.failed)[case] = error
 
             with self._lock:
                 for case in cases:
@@ -87,8 +93,10 @@ class References:
             if missing:
                 with ThreadPoolExecutor(len(missing)) as pool:
                     list(pool.map(make, missing))
-            if failed := [reference.failed[case] for case in cases if case in reference.failed]:
-                raise failed[0]
+            failed = {**reference.failed, **refused}
+            for case in cases:
+                if case in failed:
+                    raise failed[case]
             yield reference
 
     def hold(self, workload: Workload, seed: int) -> contextlib.AbstractContextManager[None]:

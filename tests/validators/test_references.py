@@ -79,6 +79,17 @@ def test_a_reference_that_fails_is_found_out_once(calls: Calls) -> None:
     assert calls.made == ["reference"]
 
 
+def test_what_the_machine_refuses_is_tried_again(calls: Calls, tmp_path: Path) -> None:
+    kept, asked = References(), workload(calls, 1.0)
+    kept._folder, folder = tmp_path / "none" / "such", kept._folder
+    (tmp_path / "none").write_text("a file")
+    with pytest.raises(ChildError, match="Errno"), kept.of(asked, [0], 0, TARGET, calls):
+        pass
+    kept._folder = folder
+    with kept.of(asked, [0], 0, TARGET, calls) as reference:
+        assert list(reference.outputs) == [0]
+
+
 def test_what_is_held_stays_and_the_rest_goes(calls: Calls, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "KEPT_BYTES", 0)
     kept = References()
