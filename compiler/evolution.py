@@ -40,6 +40,8 @@ GENERATIONS: Final = 3
 """Generations (*chosen*; TVM's default is 4)."""
 TRIES: Final = 4000
 """Tilings that are drawn for one member until `limits` allows one; each takes microseconds."""
+MOST_TRIES: Final = 1 << 16
+"""The same where spaces are drawn, too: so many in a row, and there is none."""
 WIDEST_OF: Final = 8
 """Of so many tilings that `limits` allows, one is replayed that keeps the device busy, or comes nearest to it…"""
 FEWER_TRIES: Final = 400
@@ -83,17 +85,18 @@ class Space:
             tiles[index] = [int(factor) for factor in decision]
         return self.limits.allow(tiles)
 
-    def draw(self, random: np.random.Generator, choices: int = 1) -> Any | None:
+    def draw(self, random: np.random.Generator, choices: int = 1, tries: int = TRIES) -> Any | None:
         """A trace with tiles drawn as TVM draws them (sampling.cc, SamplePerfectTile); None where none is allowed.
 
         choices: the widest of so many that are allowed, or the first that makes `BUSY` threads. Of 33 workloads whose
             spaces are all tiled, with 16 and more first-round candidates on an H200, the widest 4 hold a latency 1.56
             times better than 4 at random do (95% interval 1.35 to 1.84; the best are 1.79 times better).
+        tries: tilings that are drawn until one is allowed.
         """
         if not self.limits.blocks:
             return _trace(self.trace.insts, {})
         found: list[tuple[int, dict[int, list[int]]]] = []
-        for number in range(TRIES):
+        for number in range(tries):
             tiles = {index: tile(random, *shape) for index, shape in self.limits.tiles.items()}
             if self.limits.allow(tiles):
                 found.append((self.limits.width(tiles), tiles))
@@ -152,6 +155,17 @@ class Search:
             chosen = self.gpu and number // len(self.spaces) % UNCHOSEN != UNCHOSEN - 1
             trace = self.spaces[index].draw(self.random, WIDEST_OF if chosen else 1)
             yield None if trace is None else self._member(index, trace)
+
+    def sampled(self) -> Iterator[Member | None]:
+        """Random members as TVM draws its first population: each draw is of a space at random, and nothing is chosen
+        among them. None for one that was replayed and is not legal; it ends where `limits` refuse `MOST_TRIES`."""
+        refused = 0
+        while refused < MOST_TRIES:
+            index = int(self.random.integers(len(self.spaces)))
+            trace = self.spaces[index].draw(self.random, tries=1)
+            refused = refused + 1 if trace is None else 0
+            if trace is not None:
+                yield self._member(index, trace)
 
     def outlook(self, member: Member) -> Outlook:
         """What the loops of a schedule say of it; on a CPU nothing, and all schedules are alike."""

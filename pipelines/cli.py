@@ -373,16 +373,14 @@ def train_grpo(options: tuple[str, ...]) -> None:
 
 
 def _become(trainer: str, options: Sequence[str]) -> None:
-    """Go on as the trainer's own script, which gets the signals and whose exit code counts."""
+    """Go on as the trainer's own script, which gets the signals and whose exit code counts; see its `__main__`."""
     from importlib.util import find_spec
 
     needs = ("accelerate", "datasets", "peft", "tokenizers", "torch", "transformers", "trl")
     if missing := [name for name in needs if find_spec(name) is None]:
         raise UserError(f"training needs {', '.join(missing)}: pip install 'littledragon[train]'")
-    script = find_spec(f"littledragon.release.trainers.{trainer}")
-    assert script is not None and script.origin is not None
     sys.stdout.flush()
-    os.execv(sys.executable, [sys.executable, script.origin, *options])
+    os.execv(sys.executable, [sys.executable, "-P", "-m", "littledragon.release.trainers", trainer, *options])
 
 
 @dragon.command()
@@ -421,14 +419,20 @@ def _list_unnamed(store: "Store") -> None:
 @click.option("--outputs", type=click.Path(path_type=Path), help='JSON lines of {"example_id", "output", "seconds"?}.')
 @click.option("--endpoint", help="Base URL of an OpenAI-compatible endpoint; --model names the model there.")
 @click.option("--model", help="Without --endpoint: the folder of a local model, through transformers.")
-@click.option("--baseline", type=click.Choice(["reference", "default", "nearest"]), help="Answers of no model.")
+@click.option(
+    "--baseline",
+    type=click.Choice(["reference", "default", "nearest", "random", "search", "stock"]),
+    help="Answers of no model; search and stock (MetaSchedule's tuner) search each task.",
+)
 @click.option("--split", type=click.Choice(["train", "validation", "test"]), default="test", show_default=True)
 @click.option("--workdir", type=click.Path(path_type=Path), help="Keep the results here, in results.jsonl.")
 @click.option("--out", type=click.Path(path_type=Path), help="Keep the results in this file.")
 @click.option("--device", type=click.Choice(["real", "simulated"]), default="real", show_default=True)
 @click.option("--environment", "environment_id", help="Whose latencies, where the release has several.")
 @click.option("--samples", type=click.IntRange(1, 1024), default=8, show_default=True, help="Outputs of a prompt.")
-@click.option("--limit", type=click.IntRange(1), help="At most so many prompts of each mode.")
+@click.option(
+    "--limit", type=click.IntRange(1), help="At most so many prompts of each mode; search, stock: tasks, by family."
+)
 @click.option("--threads", type=click.IntRange(1, 1024), help="Outputs judged at once; 1 for clean times to kernel.")
 @click.option("--workers", type=click.IntRange(1, 1024), help="Processes that build; one a core.")
 @click.option("--repeat-ms", type=click.FloatRange(0.1, 1000), default=10.0, show_default=True, help="Of five repeats.")
@@ -438,23 +442,48 @@ def _list_unnamed(store: "Store") -> None:
 @click.option("--temperature", type=click.FloatRange(0, 10), default=1.0, show_default=True, help="Local model.")
 @click.option("--max-tokens", type=click.IntRange(1), default=8192, show_default=True, help="Local model.")
 @click.option("--batch", type=click.IntRange(1, 4096), default=16, show_default=True, help="Local model: at once.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Of sampling and of the intervals.")
+@click.option("--constrain", is_flag=True, help="Local model: only tokens that keep its text a legal graph.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Of sampling, searches and the intervals.")
+@click.option("--trials", type=click.IntRange(1, 100_000), default=128, show_default=True, help="Search, stock.")
+@click.option("--read", help="Search, stock: a result for each of these numbers of trials; 8,32,128 if not given.")
+@click.option("--per-round", type=click.IntRange(1, 1024), default=16, show_default=True, help="Search: trials.")
+@click.option(
+    "--timeout",
+    "timeout_s",
+    type=click.FloatRange(1, 3600),
+    default=120.0,
+    show_default=True,
+    help="Stock: seconds of its builder.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
 @click.pass_context
 def eval_(ctx: click.Context, /, **options: Any) -> None:
-    """Judge outputs for a release's prompts: Table 1's figures. `dragon eval compare A B`: whose are faster."""
+    """Judge outputs for a release's prompts: Table 1's figures. `dragon eval compare A B`: whose are faster.
+
+    `dragon eval times`: time to kernel against searches. `dragon eval report`: a page of several such results.
+    """
     if ctx.invoked_subcommand is not None:
         return
     from littledragon.pipelines import evaluate
-    from littledragon.pipelines.questions import Settings, Source
+    from littledragon.pipelines.questions import SEARCHES, Settings, Source
 
     data, workdir, out, as_json = (options.pop(name) for name in ("data", "workdir", "out", "as_json"))
     source = {name: options.pop(name) for name in ("outputs", "endpoint", "model", "baseline")}
     if data is None or (workdir is None) == (out is None):
         raise UserError("dragon eval: give --data RELEASE, and one of --workdir DIR and --out FILE")
     results = out if out is not None else workdir / "results.jsonl"
+    options["read"] = _numbers("--read", options["read"])
     settings = Settings(**options | {name: options[name] or 0 for name in ("limit", "threads")})
-    _tell(evaluate.evaluate(data, Source(**source), results, settings), as_json)
+    settings.deciding(Source(**source))  # what does not fit together is refused before anything is read
+    if source["baseline"] in SEARCHES:
+        from littledragon.pipelines.eval_search import searched
+
+        _tell_all(searched(data, Source(**source), results, settings), as_json)
+        return
+    figures = evaluate.evaluate(data, Source(**source), results, settings)
+    if settings.constrain and not as_json:
+        click.echo("Constrained decoding: the model could write legal tokens only (--constrain).")
+    _tell(figures, as_json)
 
 
 @eval_.command("compare")
@@ -466,6 +495,74 @@ def eval_compare(a: Path, b: Path, as_json: bool) -> None:
     from littledragon.pipelines import evaluate
 
     _tell(evaluate.compare(a, b), as_json)
+
+
+@eval_.command("report")
+@click.argument("results", nargs=-1, metavar="[NAME=RESULTS.jsonl]...")
+@click.option("--out", type=click.Path(path_type=Path), required=True, help="The page to write.")
+@click.option("--trials", multiple=True, metavar="NAME=TRIALS.jsonl", help="A search's trials of the same tasks.")
+@click.option("--training", multiple=True, metavar="NAME=DIR", help="The --out of a `dragon train sft` or `grpo`.")
+@click.option("--curve", multiple=True, metavar="ROWS=RESULTS.jsonl", help="Of a model trained on so many rows.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Of the intervals.")
+def eval_report(results: tuple[str, ...], out: Path, **options: Any) -> None:
+    """Write one HTML page of result files, searches and training runs: Table 1 and the paper's figures.
+
+    Each option may be given many times. What the names stand for is up to you: SFT=sft.jsonl GRPO=grpo.jsonl. Equal
+    files give equal bytes. The figures need matplotlib.
+    """
+    from littledragon.pipelines.eval_report import report
+
+    drawn = report(results, out, **options)
+    for figure in drawn:
+        if figure.svg is None:
+            click.echo(f"left out: {figure.title}: {figure.missing}")
+    click.echo(f"wrote {out}: {sum(figure.svg is not None for figure in drawn)} figures")
+
+
+@eval_.command("times")
+@click.argument("results", type=click.Path(path_type=Path))
+@click.argument("trials", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--trials", "count", type=click.IntRange(1), help="Of each search; as many as it was given if left out.")
+@click.option("--each", is_flag=True, help="Print every pair, too.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Of the intervals.")
+@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
+def eval_times(
+    results: Path, trials: tuple[Path, ...], count: int | None, each: bool, seed: int, as_json: bool
+) -> None:
+    """Time to kernel of the first outputs in RESULTS, against the searches in TRIALS (FILE.trials.jsonl)."""
+    from rich.console import Console
+
+    from littledragon.pipelines import eval_search
+    from littledragon.release import times
+
+    found = eval_search.times_of(results, trials, count, seed)
+    if as_json:
+        click.echo(times.dumps(found), nl=False)
+        return
+    console = Console(width=None if sys.stdout.isatty() else 200)
+    for one in found:
+        for table in [*([times.task_table(one)] if each else []), *times.tables(one)]:
+            console.print(table)
+
+
+def _numbers(option: str, text: str | None) -> tuple[int, ...]:
+    """The numbers of an option, with commas between."""
+    words = [] if text is None else [word.strip() for word in text.split(",")]
+    if not all(word.isascii() and word.isdecimal() and 0 < len(word) < 7 for word in words):
+        raise UserError(f"{option} {ascii(text)[1:-1][:40]}: give numbers with commas between, such as 8,32,128")
+    return tuple(map(int, words))
+
+
+def _tell_all(found: dict[int, Any], as_json: bool) -> None:
+    """Print an evaluation for each number of trials."""
+    import json
+
+    if as_json:
+        click.echo(json.dumps({str(n): one.as_dict() for n, one in found.items()}, indent=1, allow_nan=False))
+        return
+    for n, one in found.items():
+        click.echo(f"The best of the first {n} trials of each task")
+        _tell(one, as_json)
 
 
 def _tell(figures: Any, as_json: bool) -> None:

@@ -3,22 +3,33 @@
 import dataclasses
 import functools
 import math
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from littledragon.compiler import rules as rule_sets
+from littledragon.compiler import slots, targets
+from littledragon.compiler.children import ChildError
 from littledragon.pipelines.errors import UserError
 from littledragon.pipelines.progress import busy
-from littledragon.pipelines.questions import Baseline, Prompt, Text, ask_child
+from littledragon.pipelines.questions import Baseline, Prompt, Settings, Text, ask_child
+from littledragon.pipelines.threads import in_children
 from littledragon.release import published
 from littledragon.release.published import Unreadable
 from littledragon.schemas import tsel
 from littledragon.schemas.graph import Graph, Instruction, Postproc
+from littledragon.schemas.ids import digest
+from littledragon.validators import device as devices
 from littledragon.validators.service import Task
 
 Row = dict[str, Any]
 
 TRAINING_COLUMNS: Final = ("example_id", "split", "workload_id", "latency_us")
+DRAW_S: Final = 900.0
+"""For all draws of a prompt."""
+DEATHS: Final = 3
+"""TVM dies of some traces: so often others are drawn."""
 
 
 def baseline(release: Path, name: Baseline, prompts: dict[str, Prompt], tasks: dict[str, Task]) -> Iterator[Text]:
@@ -89,6 +100,90 @@ def _find_nearest(root: Path, workloads: list[str]) -> Row:
         workload: {"completion": texts[best[near][1]] or "", "theirs": cells[near][1], "ours": cells[workload][1]}
         for workload, near in chosen.items()
     }
+    return {"found": found}
+
+
+def drawn(
+    release: Path,
+    prompts: dict[str, Prompt],
+    tasks: dict[str, Task],
+    settings: Settings,
+    wanted: Sequence[tuple[str, int]],
+) -> Generator[Text, None, None]:
+    """Random legal members of the design spaces of these prompts' tasks, for each prompt its own.
+
+    An output is empty where no draw was legal; one that nobody could draw is a fault.
+
+    Raises:
+        UserError: no device of the tasks here, or a task without a rule set.
+    """
+    numbers: defaultdict[str, list[int]] = defaultdict(list)
+    for id, number in wanted:
+        numbers[id].append(number)
+    rules = rules_of(release, {prompts[id].task_id: tasks[prompts[id].task_id] for id in numbers}.values())
+    slots.use(settings.workers)
+
+    def draw(id: str) -> list[Text]:
+        task = tasks[prompts[id].task_id]
+        why: object = None
+        for attempt in range(DEATHS):
+            try:
+                found = devices.open_device(settings.device, task.target).on_slot(
+                    "littledragon.compiler.draws:draw",
+                    DRAW_S,
+                    module=task.module,
+                    target=task.target,
+                    rules=rules[task.task_id],
+                    count=max(numbers[id]) + 1,
+                    state=int(digest([settings.seed, id, attempt]), 16) % (1 << 28) + 1,
+                )
+                return [Text(id, n, found[n]["text"] or "", found[n]["seconds"]) for n in numbers[id]]
+            except (ChildError, OSError) as error:
+                why = error
+                if not isinstance(error, ChildError) or error.interrupted or error.kind != "crashed":
+                    break
+        return [Text(id, number, "", fault=f"no draw: {published.short(why)}") for number in numbers[id]]
+
+    try:
+        for texts in in_children(draw, list(numbers), settings.at_once):
+            yield from texts
+    except targets.DeviceMissing as error:
+        raise UserError(str(error)) from None
+
+
+def rules_of(release: Path, tasks: Iterable[Task]) -> dict[str, str]:
+    """The rule set of each task's design space, as the release's metadata tell of it.
+
+    Raises:
+        UserError: a task has none there, or none of its target's kind.
+    """
+    try:
+        found = ask_child("eval_baselines:read_rules", folder=str(release.absolute()))["found"]
+    except Unreadable as error:
+        raise UserError(str(error)) from None
+    wanted = {task.task_id: task.target["kind"] for task in tasks}
+    known = (*rule_sets.POSTPROCS, rule_sets.LOCAL)
+    for id, kind in wanted.items():
+        if (own := found.get(id)) not in known or rule_sets.kind_of(own) != kind:
+            said = f"names rule set '{published.short(own)}'" if own else "names no rule set"
+            raise UserError(f"{release}: metadata/workloads.parquet {said} for {published.short(id)}, of target {kind}")
+    return {id: found[id] for id in wanted}
+
+
+def read_rules(folder: str) -> Row:
+    """Rule sets by workload. Runs in a child of bounded memory.
+
+    Raises:
+        Unreadable: a file that no release of ours holds.
+    """
+    return published.bounded(folder, functools.partial(_read_rules, Path(folder)))
+
+
+def _read_rules(root: Path) -> Row:
+    found: dict[str, str] = {}
+    for path in published.files(root, "metadata/workloads.parquet"):
+        for rows in published.batches(path, ("workload_id", "state", "rules"), 0):
+            found |= {r["workload_id"]: r["rules"] for r in rows if r["state"] == "ok" and r["workload_id"]}
     return {"found": found}
 
 

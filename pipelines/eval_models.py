@@ -3,14 +3,14 @@
 import contextlib
 import threading
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import Any
 
 from littledragon.pipelines import llm
 from littledragon.pipelines.errors import UserError
 from littledragon.pipelines.journal import Journal
-from littledragon.pipelines.progress import Counts, busy
+from littledragon.pipelines.progress import Counts, busy, say
 from littledragon.pipelines.questions import Prompt, Settings, Source, Text, is_number
 from littledragon.pipelines.threads import side_by_side
 from littledragon.release import published
@@ -19,11 +19,15 @@ from littledragon.schemas.ids import digest
 Row = dict[str, Any]
 
 
-def generated(source: Source, prompts: dict[str, Prompt], path: Path, settings: Settings) -> list[Text]:
-    """What the model writes; what it wrote for an earlier run of the same is read."""
-    run = {"source": source.as_dict()} | (
-        {} if source.endpoint else {name: getattr(settings, name) for name in ("temperature", "max_tokens", "seed")}
-    )
+Writer = Callable[[Sequence[tuple[str, int]]], Generator[Text, None, None]]
+"""Writes these outputs, prompt and number of each, in any order."""
+
+
+def generated(
+    source: Source, prompts: dict[str, Prompt], path: Path, settings: Settings, writer: Writer | None = None
+) -> list[Text]:
+    """What the model (or another writer) writes; what it wrote for an earlier run of the same is read."""
+    run = {"source": source.as_dict()} | settings.deciding(source)
     with Journal(path, {"run": run}) as journal:
         kept: dict[tuple[str, int], Text] = {}
         for row in journal.rows:
@@ -34,9 +38,9 @@ def generated(source: Source, prompts: dict[str, Prompt], path: Path, settings: 
                 kept[id, number] = Text(id, number, output, seconds)
         wanted = [(id, n) for n in range(settings.samples) for id in prompts if (id, n) not in kept]
         progress = Counts("generating", len(wanted) + len(kept), {"kept": len(kept)} if kept else {})
-        generate = _asked if source.endpoint else _sampled
         faults: dict[tuple[str, int], Text] = {}
-        with contextlib.closing(generate(source, prompts, wanted, settings)) as generated:
+        ask = _asked if source.endpoint else _sampled
+        with contextlib.closing(writer(wanted) if writer else ask(source, prompts, wanted, settings)) as generated:
             for text in generated:
                 where = (text.example_id, text.number)
                 if text.fault is None:
@@ -114,8 +118,13 @@ def _sampled(
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
     model = model.to(device).eval()
-    most = int(getattr(model.config.get_text_config(), "max_position_embeddings", 1 << 20))
+    vocabulary, stuck = None, 0
     ends = _ends(model, tokenizer)
+    if settings.constrain:
+        from littledragon.pipelines.legal_decoding import LegalTokens, vocabulary_of
+
+        vocabulary = vocabulary_of(tokenizer, ends)
+    most = int(getattr(model.config.get_text_config(), "max_position_embeddings", 1 << 20))
     written = {
         id: tokenizer.apply_chat_template(prompts[id].messages, tokenize=False, add_generation_prompt=True)
         for id in {id for id, _ in wanted}
@@ -136,17 +145,21 @@ def _sampled(
                 if settings.temperature > 0
                 else {"do_sample": False}
             )
+            masks = [LegalTokens(vocabulary, inputs["input_ids"].shape[1])] if vocabulary is not None else []
             with torch.inference_mode():
                 tokens = model.generate(
                     input_ids=inputs["input_ids"], attention_mask=inputs["attention_mask"], max_new_tokens=room,
-                    eos_token_id=ends, pad_token_id=tokenizer.pad_token_id, **sampling,
+                    eos_token_id=ends, pad_token_id=tokenizer.pad_token_id, logits_processor=masks, **sampling,
                 )[:, inputs["input_ids"].shape[1] :]  # fmt: skip
             replies = [_before(row, ends, tokenizer) for row in tokens.tolist()]
+            stuck += sum(mask.stuck for mask in masks)
         else:
             replies = [""] * len(batch)  # the prompt leaves no room in the model's context: its own failure
         took = time.monotonic() - began
         for (id, number), reply in zip(batch, replies, strict=True):
             yield Text(id, number, reply, took)
+    if stuck:
+        say(f"eval: {stuck} of {len(order)} outputs were ended where no token was legal")
     del model
     if device == "cuda":
         torch.cuda.empty_cache()  # the kernels that are judged next need the memory

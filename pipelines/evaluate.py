@@ -4,7 +4,7 @@ First the outputs: of a file, of a model behind an endpoint or on this machine, 
 `validators.service`. A kernel is never timed while a model generates, so one comes after the other.
 
     FILE.jsonl          the results: a line that says what was run, then one for each judged output
-    FILE.outputs.jsonl  what a model wrote, as --outputs takes it
+    FILE.outputs.jsonl  what a model wrote (or what was drawn at random), as --outputs takes it
     FILE.summary.json   the figures
 
 Both JSONL files only grow, and each line is flushed to the disk: a run that was interrupted goes on where it stopped.
@@ -12,16 +12,16 @@ What met a fault is done again.
 """
 
 import contextlib
+import functools
 import json
-import os
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from littledragon.compiler import children, slots, targets
+from littledragon.compiler import slots, targets
 from littledragon.pipelines.errors import UserError
-from littledragon.pipelines.eval_baselines import baseline
+from littledragon.pipelines.eval_baselines import baseline, drawn
 from littledragon.pipelines.eval_models import generated
 from littledragon.pipelines.files import make_directory, replace_text
 from littledragon.pipelines.journal import Journal, lines_of
@@ -36,7 +36,7 @@ from littledragon.pipelines.questions import (
     prompts_of,
     text_hash,
 )
-from littledragon.pipelines.threads import side_by_side
+from littledragon.pipelines.threads import in_children
 from littledragon.release import evaluation, published
 from littledragon.release.evaluation import Comparison, Evaluation, Output
 from littledragon.release.published import Unreadable
@@ -55,6 +55,19 @@ def evaluate(release: Path, source: Source, results: Path, settings: Settings) -
         UserError: a folder that is no release, no device of its tasks, a damaged file, an endpoint that takes no key,
             a result file of another run or one that another run writes to.
     """
+    prompts, tasks = asked(release, settings)
+    if settings.limit:
+        prompts = _limited(prompts, settings.limit)
+    run = run_of(prompts, source, settings)
+    make_directory(results.parent)
+    with Journal(results, {"run": run}) as journal:
+        texts = _texts(release, source, prompts, tasks, results, settings)
+        rows = _judge(journal, texts, prompts, tasks, settings)
+    return summarised(results, run, rows, prompts, settings)
+
+
+def asked(release: Path, settings: Settings) -> tuple[dict[str, Prompt], dict[str, Task]]:
+    """The prompts of the split, and their tasks. Raises UserError: see `evaluate`."""
     try:
         with busy(f"reading {release}"):
             prompts = prompts_of(release, settings.split, settings.environment_id)
@@ -67,17 +80,17 @@ def evaluate(release: Path, source: Source, results: Path, settings: Settings) -
     lacking = sorted({prompt.task_id for prompt in prompts.values()} - tasks.keys())
     if lacking:
         raise UserError(f"{release}: tasks/ has no row of workload {lacking[0]}")
-    if settings.limit:
-        prompts = _limited(prompts, settings.limit)
-    run = _run_of(prompts, source, settings)
-    make_directory(results.parent)
-    with Journal(results, {"run": run}) as journal:
-        texts = _texts(release, source, prompts, tasks, results, settings)
-        rows = _judge(journal, texts, prompts, tasks, settings)
-    found = evaluation.summarise((_output(row, results) for row in rows), seed=settings.seed)
+    return prompts, tasks
+
+
+def summarised(
+    results: Path, run: Row, rows: Sequence[Row], prompts: dict[str, Prompt], settings: Settings
+) -> Evaluation:
+    """The figures of a run's rows, which are written beside its results."""
+    found = evaluation.summarise((output_of(row, results) for row in rows), seed=settings.seed)
     unanswered = len(prompts) - len({row["example_id"] for row in rows})
     summary = {"run": run, "prompts": len(prompts), "unanswered": unanswered, "evaluation": found.as_dict()}
-    replace_text(_beside(results, "summary.json"), json.dumps(summary, indent=1, allow_nan=False) + "\n")
+    replace_text(beside(results, "summary.json"), json.dumps(summary, indent=1, allow_nan=False) + "\n")
     return found
 
 
@@ -87,14 +100,14 @@ def compare(a: Path, b: Path) -> tuple[Comparison, ...]:
     Raises:
         UserError: a file that is none, or files of different environments or devices.
     """
-    sides = [[_output(row, path) for row in _latest(lines_of(path), path).values()] for path in (a, b)]
+    sides = [[output_of(row, path) for row in latest(lines_of(path), path).values()] for path in (a, b)]
     try:
         return evaluation.compare(*sides)
     except ValueError as error:
         raise UserError(f"{a} and {b}: {error}") from None
 
 
-def _run_of(prompts: dict[str, Prompt], source: Source, settings: Settings) -> Row:
+def run_of(prompts: dict[str, Prompt], source: Source, settings: Settings) -> Row:
     """What makes results comparable; a result file holds those of one such run."""
     return {
         "version": 1,
@@ -105,11 +118,7 @@ def _run_of(prompts: dict[str, Prompt], source: Source, settings: Settings) -> R
         "repeat_ms": settings.repeat_ms,
         "build_s": settings.build_s,
         "source": source.as_dict(),
-        **(
-            {name: getattr(settings, name) for name in ("temperature", "max_tokens", "seed")}
-            if source.model is not None and source.endpoint is None
-            else {}
-        ),
+        **settings.deciding(source),
     }
 
 
@@ -131,12 +140,15 @@ def _texts(
     settings: Settings,
 ) -> list[Text]:
     """The outputs to judge, in the order of their tasks. Raises UserError."""
-    if source.baseline is not None:
+    if source.baseline == "random":
+        writer = functools.partial(drawn, release, prompts, tasks, settings)
+        found = generated(source, prompts, beside(results, "outputs.jsonl"), settings, writer)
+    elif source.baseline is not None:
         found = list(baseline(release, source.baseline, prompts, tasks))
     elif source.outputs is not None:
         found = read_outputs(source.outputs, prompts)
     else:
-        found = generated(source, prompts, _beside(results, "outputs.jsonl"), settings)
+        found = generated(source, prompts, beside(results, "outputs.jsonl"), settings)
     order = {id: place for place, id in enumerate(prompts)}
     missing = len(prompts) - len({text.example_id for text in found})
     if missing:
@@ -182,7 +194,7 @@ def _judge(
     """The rows of all texts: those that the file holds, and new ones, which it gets."""
     known = {
         (row.get("example_id"), row.get("number"), row.get("text_sha256")): row
-        for row in _latest(journal.rows, journal.path).values()
+        for row in latest(journal.rows, journal.path).values()
         if isinstance(row.get("verdict"), dict) and row["verdict"].get("fault") is None
     }
     rows = [known[text.key] for text in texts if text.key in known]
@@ -192,15 +204,7 @@ def _judge(
         return rows
     slots.use(settings.workers)
     judged = {prompts[text.example_id].task_id for text in wanted}
-    try:
-        service = Service(
-            [tasks[id] for id in sorted(judged)],
-            settings.device,
-            deadlines=Deadlines(build_s=settings.build_s),
-            repeat_ms=settings.repeat_ms,
-        )
-    except (targets.DeviceMissing, ValueError) as error:
-        raise UserError(str(error)) from None
+    service = service_of([tasks[id] for id in sorted(judged)], settings)
 
     def judge(text: Text) -> Row:
         prompt = prompts[text.example_id]
@@ -209,41 +213,50 @@ def _judge(
             verdict: Row = {"task_id": task.task_id, "gate": None, "fault": text.fault}
         else:
             verdict = service.evaluate(task.task_id, text.output).as_dict()
-        return {
-            "example_id": text.example_id,
-            "number": text.number,
-            "text_sha256": text.key[2],
-            "task_id": task.task_id,
-            "mode": prompt.mode,
-            "family": prompt.family,
-            "environment_id": prompt.environment_id,
-            "device": settings.device,
-            "default_us": task.default_us,
-            "anchor_us": task.anchor_us,
-            "parent_us": prompt.parent_us,
-            "reference_us": prompt.latency_us,
-            "margin": task.margin,
-            "noise_band": task.noise_band,
-            "generation_s": text.seconds,
-            "verdict": verdict,
-        }
+        return row_of(text, prompt, task, verdict, settings)
 
-    threads = settings.threads or min(64, 4 * (settings.workers or os.cpu_count() or 1))
-    ended = False
     with service:
         try:
-            with contextlib.closing(side_by_side(judge, wanted, threads)) as done:
+            with contextlib.closing(in_children(judge, wanted, settings.at_once)) as done:
                 for row in done:
                     journal.append(row)
                     rows.append(row)
                     progress.one(_ended(row))
-            ended = True
         finally:
-            if not ended:
-                with contextlib.suppress(OSError):
-                    children.stop()  # whoever is still judged ends now
             progress.end()
     return rows
+
+
+def service_of(tasks: Iterable[Task], settings: Settings) -> Service:
+    """A service for these tasks. Raises UserError: their device is not here."""
+    try:
+        return Service(
+            tasks, settings.device, deadlines=Deadlines(build_s=settings.build_s), repeat_ms=settings.repeat_ms
+        )
+    except (targets.DeviceMissing, ValueError) as error:
+        raise UserError(str(error)) from None
+
+
+def row_of(text: Text, prompt: Prompt, task: Task, verdict: Row, settings: Settings) -> Row:
+    """The row of a judged output, as `release.evaluation.output_of` takes it."""
+    return {
+        "example_id": text.example_id,
+        "number": text.number,
+        "text_sha256": text.key[2],
+        "task_id": task.task_id,
+        "mode": prompt.mode,
+        "family": prompt.family,
+        "environment_id": prompt.environment_id,
+        "device": settings.device,
+        "default_us": task.default_us,
+        "anchor_us": task.anchor_us,
+        "parent_us": prompt.parent_us,
+        "reference_us": prompt.latency_us,
+        "margin": task.margin,
+        "noise_band": task.noise_band,
+        "generation_s": text.seconds,
+        "verdict": verdict,
+    }
 
 
 def _ended(row: Row) -> str:
@@ -251,14 +264,15 @@ def _ended(row: Row) -> str:
     return "faults" if verdict.get("fault") is not None else "correct" if verdict["gate"] == "ok" else "refused"
 
 
-def _output(row: Row, path: Path) -> Output:
+def output_of(row: Row, path: Path) -> Output:
+    """The output of a row of this file. Raises UserError: it is none."""
     try:
         return evaluation.output_of(row)
     except (ValueError, TypeError) as error:
         raise UserError(f"{path}: a row that is no result: {published.short(error)}") from None
 
 
-def _latest(rows: Iterable[Row], path: Path) -> dict[tuple[str, int], Row]:
+def latest(rows: Iterable[Row], path: Path) -> dict[tuple[str, int], Row]:
     """The last row of each output: a fault is followed by what came of another try."""
     found: dict[tuple[str, int], Row] = {}
     for row in rows:
@@ -271,5 +285,6 @@ def _latest(rows: Iterable[Row], path: Path) -> dict[tuple[str, int], Row]:
     return found
 
 
-def _beside(results: Path, ending: str) -> Path:
+def beside(results: Path, ending: str) -> Path:
+    """A file that belongs to a result file."""
     return results.with_name(f"{results.name.removesuffix('.jsonl')}.{ending}")

@@ -6,6 +6,7 @@ A release may be a stranger's: its files are read in a child of bounded memory, 
 import functools
 import hashlib
 import itertools
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -19,8 +20,10 @@ from littledragon.schemas.ids import digest
 
 Row = dict[str, Any]
 
-Baseline = Literal["reference", "default", "nearest"]
-BASELINES: Final[tuple[Baseline, ...]] = ("reference", "default", "nearest")
+Baseline = Literal["reference", "default", "nearest", "random", "search", "stock"]
+BASELINES: Final[tuple[Baseline, ...]] = ("reference", "default", "nearest", "random", "search", "stock")
+SEARCHES: Final[tuple[Baseline, ...]] = ("search", "stock")
+"""Those that give a trajectory of trials for each task: `eval_search`."""
 
 SAMPLES: Final = 8
 """Outputs of a prompt, as Table 1's percentages fit."""
@@ -58,7 +61,8 @@ class Source:
     outputs: a JSONL file of {"example_id", "output", "seconds"?}; outputs of one prompt are numbered as they come.
     endpoint, model: the base URL of an OpenAI-compatible endpoint, and the model's name there.
     model alone: a local model, the path of its folder. baseline: reference (the row's own answer), default (a text
-    that schedules nothing), nearest (the answer to the nearest training workload, its tiles fitted to the new extents).
+    that schedules nothing), nearest (the answer to the nearest training workload, its tiles fitted to the new extents),
+    random (legal members of the task's design space), search (our engine's), stock (MetaSchedule's tuner).
 
     Raises:
         UserError: none of them, or several.
@@ -85,11 +89,14 @@ class Source:
 
 @dataclass(frozen=True)
 class Settings:
-    """How to generate and to judge. samples: outputs of a prompt. limit: prompts of each mode at most, 0 for all.
+    """How to generate and to judge. samples: outputs of a prompt. limit: prompts of each mode at most, 0 for all; of
+    a search tasks, of each family in turn.
 
     threads: outputs judged at once; with 1 the time to kernel is free of waiting for others. repeat_ms, build_s: as
     `validators.service`. rpm, deadline_s: of an endpoint's requests. temperature, max_tokens, batch, seed: of a local
-    model.
+    model; constrain: it writes legal tokens only (`pipelines.legal_decoding`). seed: also of random and of a search.
+    trials: of one task's search; read: after how many its best counts, which is a result of its own (empty: after 8,
+    32, 128 and all). per_round: trials of a round of our search. timeout_s: of stock's builder.
     """
 
     split: str = "test"
@@ -107,6 +114,30 @@ class Settings:
     max_tokens: int = 8192
     batch: int = 16
     seed: int = 0
+    trials: int = 128
+    read: tuple[int, ...] = ()
+    per_round: int = 16
+    timeout_s: float = 120.0
+    constrain: bool = False
+
+    @property
+    def at_once(self) -> int:
+        """How many outputs are under way at once, most of them waiting for a slot."""
+        return self.threads or min(64, 4 * (self.workers or os.cpu_count() or 1))
+
+    def deciding(self, source: Source) -> Row:
+        """Those that decide what this source's outputs are. Raises UserError: constrain, and no local model."""
+        local = source.model is not None and source.endpoint is None
+        if self.constrain and not local:
+            raise UserError("--constrain masks the tokens of a local model: give --model PATH, and no --endpoint")
+        names: tuple[str, ...] = ()
+        if source.baseline in SEARCHES:
+            names = ("seed", "trials", "per_round" if source.baseline == "search" else "timeout_s")
+        elif source.baseline == "random":
+            names = ("seed",)
+        elif local:
+            names = ("temperature", "max_tokens", "seed", "constrain")
+        return {name: getattr(self, name) for name in names}
 
 
 @dataclass(frozen=True)

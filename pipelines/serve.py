@@ -1,17 +1,21 @@
 """`dragon serve`: verdicts and rewards over HTTP, for training loops that are not ours.
 
     POST /evaluate  {"task_id", "completion", "mode": "construct" | "refine", "parent_us": number | null}
-                    -> {"verdict": the fields of `validators.service.Verdict`, "reward": those of `Reward`}
+                    -> {"verdict": the fields of `validators.service.Verdict`, "reward": those of `Reward`,
+                        "task": the numbers of the task that the reward went by}
     GET /health     -> {"status", "device", "tasks", "busy", "counts"}
 
 Requests are answered side by side, each in a thread that waits for the service. What is asked wrongly is answered with
-4xx and {"error": one line}. There is no authentication: whoever reaches the port has kernels built and run here, so it
-is the loopback interface's unless told otherwise.
+4xx and {"error": one line}, what fails here with 5xx and the same; a fault of the service is a verdict, and 200. There
+is no authentication: whoever reaches the port has kernels built and run here, so it is the loopback interface's unless
+told otherwise.
 """
 
 import dataclasses
 import json
+import socket
 import threading
+import time
 from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -31,8 +35,10 @@ MAX_BODY: Final = 4 << 20
 """Bytes of a request; a completion holds at most a quarter of that."""
 MOST_AT_ONCE: Final = 256
 """Requests under way; more are told to come again."""
+MOST_CONNECTED: Final = 2 * MOST_AT_ONCE
+"""Connections that are held, each by a thread and a descriptor; more are closed unheard."""
 SILENCE_S: Final = 60.0
-"""How long a client may take to send the next piece of its request."""
+"""How long a client may take over its next request, however slowly that comes."""
 
 Answer = tuple[HTTPStatus, dict[str, Any]]
 
@@ -58,6 +64,9 @@ class Server(ThreadingHTTPServer):
         self._places = threading.Semaphore(MOST_AT_ONCE)
         self._busy = 0
         self._lock = threading.Lock()
+        self._connected = threading.Semaphore(MOST_CONNECTED)
+        self._asking: dict[socket.socket, float] = {}
+        """Connections on which a request is awaited, and when that has taken too long."""
 
     @property
     def url(self) -> str:
@@ -97,7 +106,44 @@ class Server(ThreadingHTTPServer):
             with self._lock:
                 self._busy -= 1
             self._places.release()
-        return {"verdict": verdict.as_dict(), "reward": dataclasses.asdict(reward(verdict, **asked, **numbers))}
+        worth = dataclasses.asdict(reward(verdict, **asked, **numbers))
+        return {"verdict": verdict.as_dict(), "reward": worth, "task": numbers}
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """One more connection, if there is room for it."""
+        if not self._connected.acquire(blocking=False):
+            return self.shutdown_request(request)
+        try:
+            super().process_request(request, client_address)
+        except BaseException:  # no thread can be started
+            self._connected.release()
+            raise
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Answer a connection to its end."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._connected.release()
+
+    def await_request(self, connection: socket.socket) -> None:
+        """Count the seconds from now on until `received`; who is late loses the connection."""
+        with self._lock:
+            self._asking[connection] = time.monotonic() + SILENCE_S
+
+    def received(self, connection: socket.socket) -> None:
+        """The request is here, or the connection has ended."""
+        with self._lock:
+            self._asking.pop(connection, None)
+
+    def service_actions(self) -> None:
+        """Close the connections of those who are late; `serve_forever` calls this again and again."""
+        now = time.monotonic()
+        with self._lock:
+            for connection in [one for one, end in self._asking.items() if end < now]:
+                del self._asking[connection]
+                with suppress(OSError):  # its thread reads the end of it
+                    connection.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that goes away is no event."""
@@ -127,6 +173,13 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = SILENCE_S
     server: Server
 
+    def handle_one_request(self) -> None:
+        self.server.await_request(self.connection)
+        try:
+            super().handle_one_request()
+        finally:
+            self.server.received(self.connection)
+
     def do_GET(self) -> None:
         if self.path == "/health":
             self._say(HTTPStatus.OK, self.server.health())
@@ -142,6 +195,10 @@ class _Handler(BaseHTTPRequestHandler):
             answer = self.server.evaluate(self._question())
         except _Wrong as wrong:
             return self._refuse(wrong)
+        except (ConnectionError, TimeoutError):
+            raise
+        except Exception as error:
+            return self._refuse(_Wrong(HTTPStatus.INTERNAL_SERVER_ERROR, f"{type(error).__name__}: {error}"))
         return self._say(HTTPStatus.OK, answer)
 
     def _question(self) -> dict[str, Any]:
@@ -154,6 +211,7 @@ class _Handler(BaseHTTPRequestHandler):
         if len(length) > 9 or int(length) > MAX_BODY:
             raise _Wrong(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a request holds at most {MAX_BODY} bytes")
         body = self.rfile.read(int(length))
+        self.server.received(self.connection)
         try:
             question = json.loads(body)
         except (ValueError, RecursionError) as error:
@@ -175,6 +233,11 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header("Connection", "close")
         self.end_headers()
         self.wfile.write(body)
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        """What `http.server` refuses by itself, said as all else is."""
+        status = HTTPStatus(code)
+        self._refuse(_Wrong(status, message or status.phrase))
 
     def log_message(self, format: str, *args: Any) -> None:
         """Nothing: a training loop asks thousands of times."""

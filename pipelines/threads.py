@@ -1,9 +1,12 @@
 """Work on many things side by side, in threads."""
 
+import contextlib
 import queue
 import threading
 from collections.abc import Callable, Generator, Sequence
 from typing import TypeVar
+
+from littledragon.compiler import children
 
 _In = TypeVar("_In")
 _Out = TypeVar("_Out")
@@ -41,3 +44,19 @@ def side_by_side(work: Callable[[_In], _Out], items: Sequence[_In], threads: int
             yield result  # type: ignore[misc]
     finally:
         closed.set()
+
+
+def in_children(work: Callable[[_In], _Out], items: Sequence[_In], threads: int) -> Generator[_Out, None, None]:
+    """The same of work that waits for children of this process. Closed early, or by an error, they all end at once.
+
+    Raises whatever `work` raises.
+    """
+    ended = False
+    try:
+        with contextlib.closing(side_by_side(work, items, threads)) as done:
+            yield from done
+        ended = True
+    finally:
+        if not ended:
+            with contextlib.suppress(OSError):
+                children.stop()

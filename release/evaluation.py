@@ -252,7 +252,7 @@ def _group(mode: Mode, family: str, outputs: list[Output], resamples: int, seed:
         or_kept=geometric(
             first, lambda o: (_parent(o) if refining else o.default_us) / o.latency_us if o.correct else 1.0
         ),
-        to_kernel_s=_median(timed, [float(output.seconds or 0.0) for output in timed], resamples, seed),
+        to_kernel_s=median(timed, [float(output.seconds or 0.0) for output in timed], resamples, seed),
         reproduced=share(compared, _is_reproduced),
     )  # fmt: skip
 
@@ -324,7 +324,7 @@ def _share(outputs: Sequence[Output], holds: Sequence[bool], resamples: int, see
     return dataclasses.replace(mean, low=far) if mean.value else dataclasses.replace(mean, high=1 - far)
 
 
-def _median(outputs: Sequence[Output], values: Sequence[float], resamples: int, seed: int) -> Estimate:
+def median(outputs: Sequence[Output], values: Sequence[float], resamples: int, seed: int) -> Estimate:
     """The median, and its interval over tasks."""
     if not outputs:
         return Estimate(None, None, None, 0)
@@ -494,7 +494,9 @@ def dumps(value: Evaluation | Sequence[Comparison]) -> str:
 
 
 @dataclass(frozen=True)
-class _Column:
+class Column:
+    """A column of a table: its name, and the text of a row's cell."""
+
     name: str
     cell: Callable[[Any], str]
     right: bool = field(default=True)
@@ -508,35 +510,35 @@ def tables(evaluation: Evaluation) -> list["Table"]:
         if not groups:
             continue
         title = "Construction" if mode == "construct" else "Refinement"
-        shares = [_Column("Correct@1", lambda g: _percent(g.correct))]
+        shares = [Column("Correct@1", lambda g: _percent(g.correct))]
         if mode == "construct":
-            shares += [_Column(f"fast_{p:g}", lambda g, p=p: _percent(g.fast[f"{p:g}"])) for p in FAST]  # type: ignore[misc]
+            shares += [Column(f"fast_{p:g}", lambda g, p=p: _percent(g.fast[f"{p:g}"])) for p in FAST]  # type: ignore[misc]
         else:
             shares += [
-                _Column("beyond A", lambda g: _percent(g.improves)),
-                _Column("2× over A", lambda g: _percent(g.doubles)),
+                Column("beyond A", lambda g: _percent(g.improves)),
+                Column("2× over A", lambda g: _percent(g.doubles)),
             ]
         counts = [
-            _Column(name, lambda g, name=name: str(getattr(g, name)))  # type: ignore[misc]
+            Column(name, lambda g, name=name: str(getattr(g, name)))  # type: ignore[misc]
             for name in ("tasks", "prompts", "outputs", "faults", "empty")
         ]
-        found.append(_table(f"{title}, per output, % [95%]", [_FAMILY, *counts, *shares], groups))
-        first = [_Column("first, correct", lambda g: str(g.over_default.of))]
+        found.append(table(f"{title}, per output, % [95%]", [FAMILY, *counts, *shares], groups))
+        first = [Column("first, correct", lambda g: str(g.over_default.of))]
         if mode == "refine":
-            first.append(_Column("over A", lambda g: _times(g.over_parent)))
+            first.append(Column("over A", lambda g: _times(g.over_parent)))
         first += [
-            _Column("over L0", lambda g: _times(g.over_default)),
-            _Column("over the anchor", lambda g: _times(g.over_anchor)),
-            _Column("over what was kept", lambda g: _times(g.or_kept)),
-            _Column("to kernel, s", lambda g: _number(g.to_kernel_s, "{:.3g}")),
+            Column("over L0", lambda g: _times(g.over_default)),
+            Column("over the anchor", lambda g: _times(g.over_anchor)),
+            Column("over what was kept", lambda g: _times(g.or_kept)),
+            Column("to kernel, s", lambda g: told(g.to_kernel_s, "{:.3g}")),
         ]
         if groups[0].reproduced.of:
-            first.append(_Column("as the reference, %", lambda g: _percent(g.reproduced)))
-        found.append(_table(f"{title}, first outputs [95%]", [_FAMILY, *first], groups))
+            first.append(Column("as the reference, %", lambda g: _percent(g.reproduced)))
+        found.append(table(f"{title}, first outputs [95%]", [FAMILY, *first], groups))
         gates = [gate for gate in GATES if any(gate in group.failures for group in groups)]
         if gates:
-            of_gates = [_Column(gate, lambda g, gate=gate: str(g.failures.get(gate, ""))) for gate in gates]  # type: ignore[misc]
-            found.append(_table(f"{title}, outputs refused at each gate", [_FAMILY, *of_gates], groups))
+            of_gates = [Column(gate, lambda g, gate=gate: str(g.failures.get(gate, ""))) for gate in gates]  # type: ignore[misc]
+            found.append(table(f"{title}, outputs refused at each gate", [FAMILY, *of_gates], groups))
     return found
 
 
@@ -548,16 +550,16 @@ def comparison_tables(comparisons: Sequence[Comparison]) -> list["Table"]:
         if not of_mode:
             continue
         columns = [
-            _FAMILY,
-            _Column("A faster", lambda c: f"{c.faster} of {c.both}"),
-            _Column("B faster", lambda c: str(c.slower)),
-            _Column("within noise", lambda c: str(c.undecided)),
-            _Column("equal", lambda c: str(c.ties)),
-            _Column("L_B/L_A", lambda c: "" if c.ratio is None else f"{c.ratio:.3g}"),
-            _Column("tasks", lambda c: f"{c.tasks_faster}:{c.tasks_slower}"),
-            _Column("p", lambda c: "" if c.p_value is None else f"{c.p_value:.2g}"),
+            FAMILY,
+            Column("A faster", lambda c: f"{c.faster} of {c.both}"),
+            Column("B faster", lambda c: str(c.slower)),
+            Column("within noise", lambda c: str(c.undecided)),
+            Column("equal", lambda c: str(c.ties)),
+            Column("L_B/L_A", lambda c: "" if c.ratio is None else f"{c.ratio:.3g}"),
+            Column("tasks", lambda c: f"{c.tasks_faster}:{c.tasks_slower}"),
+            Column("p", lambda c: "" if c.p_value is None else f"{c.p_value:.2g}"),
             *(
-                _Column(words, lambda c, name=name: str(getattr(c, name)))  # type: ignore[misc]
+                Column(words, lambda c, name=name: str(getattr(c, name)))  # type: ignore[misc]
                 for words, name in (
                     ("only A correct", "only_a"), ("only B", "only_b"), ("neither", "neither"), ("faults", "faults"),
                     ("in one file", "unshared"),
@@ -565,14 +567,14 @@ def comparison_tables(comparisons: Sequence[Comparison]) -> list["Table"]:
             ),
         ]  # fmt: skip
         title = "Construction" if mode == "construct" else "Refinement"
-        found.append(_table(f"{title}: first outputs of A and B", columns, of_mode))
+        found.append(table(f"{title}: first outputs of A and B", columns, of_mode))
     return found
 
 
-_FAMILY: Final = _Column("family", lambda group: str(group.family), right=False)
+FAMILY: Final = Column("family", lambda group: str(group.family), right=False)
 
 
-def _table(title: str, columns: Sequence[_Column], rows: Sequence[Any]) -> "Table":
+def table(title: str, columns: Sequence[Column], rows: Sequence[Any]) -> "Table":
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
     from rich.text import Text
@@ -585,7 +587,7 @@ def _table(title: str, columns: Sequence[_Column], rows: Sequence[Any]) -> "Tabl
     return table
 
 
-def _number(estimate: Estimate | None, form: str, scale: float = 1.0) -> str:
+def told(estimate: Estimate | None, form: str, scale: float = 1.0) -> str:
     if estimate is None or estimate.value is None:
         return ""
     said = form.format(scale * estimate.value)
@@ -595,11 +597,11 @@ def _number(estimate: Estimate | None, form: str, scale: float = 1.0) -> str:
 
 
 def _percent(estimate: Estimate | None) -> str:
-    return _number(estimate, "{:.1f}", 100)
+    return told(estimate, "{:.1f}", 100)
 
 
 def _times(estimate: Estimate | None) -> str:
-    return _number(estimate, "{:.2f}")
+    return told(estimate, "{:.2f}")
 
 
 def _within(value: Any, above: float, below: float) -> bool:

@@ -37,6 +37,8 @@ _TRIES: Final = 4
 """So often in a row another text may take a module up and drop it again before that is a fault."""
 _MEMORY: Final = re.compile(r"MemoryError|bad_alloc", re.ASCII)
 """What a limited child says that a text has made too large."""
+_ROOM: Final = 1 << 20
+"""Where the disk has fewer bytes left, a compiler that dies may have died of that, and its last words are lost."""
 
 
 @dataclass(frozen=True)
@@ -176,6 +178,8 @@ class Service:
         self._held: OrderedDict[str, _Held] = OrderedDict()
         self._texts: OrderedDict[tuple[str, bytes], Future[Verdict]] = OrderedDict()
         self._modules: OrderedDict[tuple[str, str], Future[_Outcome]] = OrderedDict()
+        self._owed: dict[str, set[tuple[str, str]]] = {}
+        """By the folder of a text that is under way: the modules that others expect of it."""
         self._numbers = itertools.count()
         self._counts: Counter[str] = Counter()
         self._closed = False
@@ -241,6 +245,14 @@ class Service:
                 self._counts["faults"] += 1
         return told
 
+    def default(self, task_id: str) -> Verdict:
+        """The verdict of the default schedule, whose latency was L0: built, checked and timed here and now.
+
+        Raises:
+            KeyError: no such task.
+        """
+        return self._through(self._tasks[task_id], None, Verdict(task_id, OK))
+
     def _remembered(self, memory: "OrderedDict[Any, Future[Any]]", key: Any) -> "tuple[Future[Any], bool]":
         """The future of a key, and whether it was there before; the oldest that are done go. The caller has the lock.
 
@@ -263,28 +275,23 @@ class Service:
         verdict = Verdict(
             task.task_id, found.gate or OK, found.reason, found.f_div, found.instructions, seconds=seconds
         )
-        if found.gate is not None:
-            return verdict
+        return verdict if found.gate is not None else self._through(task, text, verdict)
+
+    def _through(self, task: Task, text: str | None, verdict: Verdict) -> Verdict:
+        """The verdict of a well-formed text, or of the default schedule."""
         try:
             with self._holding(task) as held:
                 for _ in range(_TRIES):
-                    folder = self._folder / str(next(self._numbers))
-                    folder.mkdir()
-                    try:
+                    with self._under_way() as folder:
                         done = self._gates(task, held, text, folder, verdict)
-                    except BaseException as error:
-                        self._abandon(task, folder, error)
-                        raise
-                    finally:
-                        shutil.rmtree(folder, ignore_errors=True)
                     if done is not None:
                         return done
-        except OSError as error:
+        except Exception as error:  # no descriptors, no memory, no threads: whatever it is, it is not the text's
             return _fault(task.task_id, error)
         return _fault(task.task_id, f"the same module was given up {_TRIES} times")
 
-    def _gates(self, task: Task, held: _Held, text: str, folder: Path, verdict: Verdict) -> Verdict | None:
-        """The verdict of a well-formed text; None where another text that had taken its module up gave it up."""
+    def _gates(self, task: Task, held: _Held, text: str | None, folder: Path, verdict: Verdict) -> Verdict | None:
+        """The verdict as in `_through`; None where another text that had taken its module up gave it up."""
         device, claims = self._device(task), self._claims(task.task_id)
         claims.mkdir(parents=True, exist_ok=True)
         with self._lock:
@@ -292,8 +299,8 @@ class Service:
         seconds, began = dict(verdict.seconds), time.monotonic()
         made = device.make(held.workload, folder, text=text, claims=claims)
         seconds |= {"make": time.monotonic() - began} | ({} if made.build_s is None else {"build": made.build_s})
-        if (fault := _fault_of(made)) is not None:
-            self._abandon(task, folder, fault)
+        if (fault := _fault_of(made)) is not None or (fault := self._full(made)) is not None:
+            self._give_up(folder, fault)
             return _fault(task.task_id, fault)
         verdict = _admitted(verdict, made, making.applied(folder), seconds)
         if verdict.gate != OK:
@@ -363,6 +370,7 @@ class Service:
                 folder.mkdir()
                 made = device.make(held.workload, folder)
                 if made.kernel is None:
+                    shutil.rmtree(folder, ignore_errors=True)
                     return str(made.failed)
                 held.default = made.kernel
                 held.stack.callback(shutil.rmtree, folder, ignore_errors=True)
@@ -376,8 +384,14 @@ class Service:
         """What a module came to that another text took up first; None where that one has given it up."""
         key = (task.task_id, module_hash)
         with self._lock:
-            if key not in self._modules and making.claimed(self._claims(task.task_id), module_hash) is None:
-                return None
+            if key not in self._modules:
+                claims = self._claims(task.task_id)
+                if (owner := making.claimed(claims, module_hash)) is None:
+                    return None
+                if owner not in self._owed:  # it has ended and said nothing
+                    (claims / module_hash).unlink(missing_ok=True)
+                    return None
+                self._owed[owner].add(key)
             future, _ = self._remembered(self._modules, key)
         outcome: _Outcome = future.result()
         return outcome
@@ -392,12 +406,36 @@ class Service:
             if not future.done():
                 future.set_result(outcome)
 
-    def _abandon(self, task: Task, folder: Path, why: object) -> None:
-        """Give up the module that this folder's call has taken up, if it has."""
-        admitted = making.admitted(folder)
-        module_hash = admitted and admitted["module_hash"]
-        if module_hash and making.claimed(self._claims(task.task_id), module_hash) == str(folder):
-            self._settle((task.task_id, module_hash), _Outcome(None, fault=_line(why)))
+    @contextlib.contextmanager
+    def _under_way(self) -> Iterator[Path]:
+        """A folder for a text that is given to a child; whatever ends that, nobody waits for its module afterwards."""
+        folder = self._folder / str(next(self._numbers))
+        folder.mkdir()
+        with self._lock:
+            self._owed[str(folder)] = set()
+        why: object = "it was given up"
+        try:
+            yield folder
+        except BaseException as error:
+            why = error
+            raise
+        finally:
+            self._give_up(folder, why)
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def _give_up(self, folder: Path, why: object) -> None:
+        """Tell whoever still waits for a module of this folder's text that nothing will come of it."""
+        with self._lock:
+            owed = self._owed.pop(str(folder), set())
+            waited = [key for key in owed if key in self._modules and not self._modules[key].done()]
+        for key in waited:
+            self._settle(key, _Outcome(None, fault=_line(why)))
+
+    def _full(self, made: Made) -> str | None:
+        """Why a child that died is no news of its text: there is no room on the disk. None where that is not so."""
+        if made.ended is None or made.ended.kind != "crashed" or shutil.disk_usage(self._folder).free >= _ROOM:
+            return None
+        return f"no space left on device: {made.ended}"
 
     @contextlib.contextmanager
     def _holding(self, task: Task) -> Iterator[_Held]:
@@ -454,7 +492,7 @@ def _fault_of(made: Made) -> str | None:
     """
     ended = made.ended
     if ended is None:
-        return None
+        return "what its admission said could not be read" if made.admitted is None else None
     ours = made.admitted is None and ended.kind == "raised" and not _MEMORY.search(ended.detail)
     return str(ended) if ended.interrupted or ours else None
 

@@ -31,10 +31,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING or __package__:
-    from littledragon.release.trainers.rollouts import MODES, Order, Scorer, alike, judge, read
+    from littledragon.release.trainers.rollouts import MODES, Order, Scorer, alike, fits, judge, last_of, read, write
     from littledragon.release.trainers.sft import PLAIN, Row
 else:
-    from rollouts import MODES, Order, Scorer, alike, judge, read
+    from rollouts import MODES, Order, Scorer, alike, fits, judge, last_of, read, write
     from sft import PLAIN, Row
 
 RATES: Final = {"lora": 1e-5, "full": 1e-6}
@@ -76,7 +76,8 @@ def options(argv: Sequence[str] | None = None) -> argparse.Namespace:
     add("--set", nargs="+", default=[], metavar="NAME=JSON", help="other fields of TRL's GRPOConfig: use_vllm=true")
     add("--resume", action="store_true", help="go on from the last checkpoint in --out, if there is one")
     args, world = parser.parse_args(argv), int(os.environ.get("WORLD_SIZE", "1"))
-    if args.prompts < 1 or args.generations < 2 or args.prompts * args.generations % (args.micro_batch * world):
+    micro, drawn = args.micro_batch, args.prompts * args.generations
+    if min(args.prompts, micro) < 1 or args.generations < 2 or drawn % (micro * world):
         parser.error("--prompts times --generations (2 or more) is a multiple of --micro-batch times the processes")
     if args.screen == 1 or min(args.patience, args.eval_generations, args.threads, args.save_steps) < 1:
         parser.error("--screen needs 2 completions; the other counts are positive")
@@ -117,12 +118,14 @@ def staged(scorer: Scorer, **kwargs: Any) -> Any:
             self.rewards.clear()
             metrics, rewards = super().evaluate(*args, **kwargs), torch.cat(self.rewards)
             mean, best, new = rewards.nanmean().item(), *(Path(self.args.output_dir) / name for name in ("best", "new"))
+            if self.args.should_save and (new / "chosen.json").exists() and not best.exists():
+                new.rename(best)  # of a run that was killed between two lines below
             before = json.loads((best / "chosen.json").read_text())["reward"] if best.exists() else -math.inf
             self.accelerator.wait_for_everyone()
             if self.order and mean > before and rewards.isnan().float().mean() <= 0.5:  # the rest are faults
                 self.save_model(str(new))
                 if self.args.should_save:
-                    (new / "chosen.json").write_text(json.dumps({"step": self.state.global_step, "reward": mean}))
+                    write(new / "chosen.json", {"step": self.state.global_step, "reward": mean})
                     shutil.rmtree(best, ignore_errors=True)
                     new.rename(best)
             return metrics
@@ -134,9 +137,8 @@ def staged(scorer: Scorer, **kwargs: Any) -> Any:
 
         def get_train_dataloader(self) -> Any:
             loader = super().get_train_dataloader()
-            getattr(
-                loader, "base_dataloader", loader
-            ).generator = torch.Generator()  # else each start takes a random number
+            base = getattr(loader, "base_dataloader", loader)
+            base.generator = torch.Generator()  # else each start takes a random number
             return loader
 
         def _calculate_rewards(self, inputs: Any, *args: Any) -> Any:
@@ -174,7 +176,7 @@ def staged(scorer: Scorer, **kwargs: Any) -> Any:
             super()._save_checkpoint(model, trial)
             if self.args.should_save:
                 folder = Path(self.args.output_dir) / f"checkpoint-{self.state.global_step}"
-                (folder / "order.json").write_text(json.dumps(self.order.state))
+                write(folder / "order.json", self.order.state)
 
         def screen(self, data: Any, completions: int) -> list[int]:
             """The rows of the prompts whose outcomes vary, or are not known, among so many completions of each."""
@@ -196,10 +198,7 @@ def staged(scorer: Scorer, **kwargs: Any) -> Any:
 def main(argv: Sequence[str] | None = None) -> None:
     """Train, from the options to the saved models."""
     args = options(argv)
-    done = [state.parent for state in args.out.glob("checkpoint-*/order.json")]  # which is written last
-    last = max(done, key=lambda path: int(path.name.split("-")[1]), default=None)
-    if last and not args.resume:
-        sys.exit(f"error: {args.out} holds {last.name}: give --resume to go on from it, or another --out")
+    last = last_of(args.out, args.resume)
     rows, longest = read(args.data, "train", args.environment)
     held, _ = read(args.data, "validation", args.environment) if args.eval_prompts else ([], 0)
     held = sorted(held, key=lambda row: hashlib.sha256(row["example_id"].encode()).digest())[: args.eval_prompts]
@@ -226,8 +225,9 @@ def train(args: Any, last: Path | None, rows: list[Row], held: list[Row], longes
         tokenizer = AutoTokenizer.from_pretrained(args.model)
         dtype, make = torch.bfloat16 if args.lora and gpu else torch.float32, AutoModelForCausalLM
         model = make.from_pretrained(args.model, dtype=dtype)
-    except (OSError, ValueError) as error:
+    except Exception as error:  # safetensors has a kind of its own for a file that was not written to its end
         sys.exit(f"error: --model {args.model}: {' '.join(str(error).split())}")
+    fits(args.model, tokenizer, model)
     tokenizer.chat_template = tokenizer.chat_template or PLAIN
     chat = [{"role": "user", "content": "?"}, {"role": "assistant", "content": "ANSWER"}]
     tail = tokenizer.apply_chat_template(chat, tokenize=False).rpartition("ANSWER")[2].strip()
@@ -275,13 +275,13 @@ def train(args: Any, last: Path | None, rows: list[Row], held: list[Row], longes
         train_dataset=data, eval_dataset=held_out if len(held_out) else None,
     )  # fmt: skip
     args.out.mkdir(parents=True, exist_ok=True)
-    if not last:
-        shutil.rmtree(args.out / "best", ignore_errors=True)  # of a run that ended before its first checkpoint
-    (args.out / "grpo.json").write_text(json.dumps(kept, indent=1))
+    for name in () if last else ("best", "new"):
+        shutil.rmtree(args.out / name, ignore_errors=True)  # of a run that ended before its first checkpoint
+    write(args.out / "grpo.json", kept)
     if args.screen:
         screened = args.out / "screened.json"
         chosen = json.loads(screened.read_text()) if last else trainer.screen(data.select(fitting), args.screen)
-        screened.write_text(json.dumps(chosen))
+        write(screened, chosen)
         print(f"{len(fitting) - len(chosen)} prompts left out: over {args.screen} completions outcomes did not vary")
         fitting = chosen
     parts = [[at for at in fitting if scorer.rows[at]["mode"] == mode] for mode in MODES]

@@ -9,22 +9,24 @@ are needed, and the toolkit where there is no `dragon serve` to ask.
 """
 
 import json
-import math
 import sys
+import threading
 import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING or __package__:
-    from littledragon.release.trainers.reward import STAGES, reward, usable
-    from littledragon.release.trainers.sft import CONFIGS, Row
+    from littledragon.release.trainers.reward import STAGES, Levels, reward, usable
+    from littledragon.release.trainers.sft import CONFIGS, TEXTS, Row
+    from littledragon.release.trainers.sft import MOST as MOST_TEXT
 else:
-    from reward import STAGES, reward, usable
-    from sft import CONFIGS, Row
+    from reward import STAGES, Levels, reward, usable
+    from sft import CONFIGS, TEXTS, Row
+    from sft import MOST as MOST_TEXT
 
 Ask = Callable[[Row, str], Mapping[str, Any]]
 Outcome = tuple[str, float | None] | None
@@ -32,6 +34,10 @@ Outcome = tuple[str, float | None] | None
 MODES: Final = ("construct", "refine")
 TASK: Final = ["default_us", "anchor_us", "noise_band", "margin"]
 COLUMNS: Final = ["example_id", "mode", "workload_id", "environment_id", "messages", "parent_us"]
+MOST_ANSWER: Final = 1 << 20
+"""Bytes of an answer over HTTP."""
+MOST_LOST: Final = 10
+"""So many times in a row may completions that are judged together all be faults; then training ends."""
 
 
 def read(data: Path, split: str, environment: str | None = None) -> tuple[list[Row], str]:
@@ -54,19 +60,33 @@ def read(data: Path, split: str, environment: str | None = None) -> tuple[list[R
                     if environment not in (None, row["environment_id"]):
                         continue
                     rows, longest = rows + 1, max(longest, row.pop("completion"), key=len)
+                    texts = [*(row[name] for name in COLUMNS[:4]), *(m[k] for m in row["messages"] for k in TEXTS)]
+                    if len(texts) < 6 or {type(text) for text in texts} != {str} or sum(map(len, texts)) > MOST_TEXT:
+                        raise ValueError(f"{row['example_id']} lacks text, or is too long")
                     numbers = tasks[row["workload_id"], row["environment_id"]]
                     if usable(mode=row["mode"], parent_us=row["parent_us"], **numbers):
                         found.setdefault(json.dumps(row["messages"]), row | numbers)
                     else:
                         refused += 1
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        sys.exit(f"error: {path}: {type(error).__name__}: {error}")
+    except Exception as error:  # of pyarrow's kinds some are none of Python's
+        sys.exit(f"error: {path}: {type(error).__name__}: {' '.join(str(error).split())[:500]}")
     if len(environments := sorted({row["environment_id"] for row in found.values()})) > 1:
         sys.exit(f"error: {data}: latencies of {len(environments)} environments: give --environment, one of them")
     modes = [sum(row["mode"] == mode for row in found.values()) for mode in MODES]
     print(f"{split}: {modes[0]} construction and {modes[1]} refinement prompts; {refused} of {rows} rows left out:")
     print("  their noise is too coarse for a reward (q > 0.5), or nothing is to be gained")
     return list(found.values()), longest
+
+
+def last_of(out: Path, resume: bool) -> Path | None:
+    """The last checkpoint in a folder that was saved to its end; refuses one where resume does not say to go on."""
+    done = [state.parent for state in out.glob("checkpoint-*/order.json")]  # which is written last
+    last = max(done, key=lambda path: int(path.name.split("-")[1]), default=None)
+    if last and not resume:
+        sys.exit(f"error: {out} holds {last.name}: give --resume to go on from it, or another --out")
+    if (out / "sft.json").exists():
+        sys.exit(f"error: {out} holds a supervised run: give another --out")
+    return last
 
 
 @contextmanager
@@ -93,12 +113,15 @@ def judge(
 
         def over_http(row: Row, text: str) -> Mapping[str, Any]:
             question = {"task_id": row["workload_id"], "completion": text} | {k: row[k] for k in ("mode", "parent_us")}
+            numbers = {name: row[name] for name in TASK}
             asked = Request(address, json.dumps(question).encode(), {"Content-Type": "application/json"})
             late = time.monotonic() + timeout
             while True:
                 try:
                     with opener.open(asked, timeout=timeout) as answer:
-                        said = json.load(answer)
+                        said = json.loads(_whole(answer, late))
+                    if said.get("task", numbers) != numbers:
+                        raise RuntimeError("the server's release has other latencies of this task")
                     return dict(said["reward"]) | {"why": said["verdict"]["fault"]}
                 except HTTPError as error:
                     if error.code != 503 or time.monotonic() > late:  # which means: too many are under way
@@ -112,6 +135,7 @@ def judge(
     from littledragon.release.tasks import tasks_of
     from littledragon.validators.service import Service
 
+    children.go_on()
     slots.use(workers)
     wanted = {row["workload_id"] for row in rows}
     try:
@@ -129,7 +153,52 @@ def judge(
         try:
             yield here
         finally:
-            children.close_all()
+            children.stop()  # whoever still waits has a fault
+
+
+def _whole(answer: Any, late: float) -> bytes:
+    """What a server answers, in time and in size."""
+    found = b""
+    while piece := answer.read1(1 << 16):
+        found += piece
+        if len(found) > MOST_ANSWER or time.monotonic() > late:
+            raise ValueError(f"an answer without an end: {len(found)} bytes so far")
+    return found
+
+
+def write(path: Path, value: Any) -> None:
+    """A JSON file that is there whole or not at all."""
+    new = path.with_name(path.name + ".new")
+    new.write_text(json.dumps(value))
+    new.replace(path)
+
+
+def fits(name: str, tokenizer: Any, model: Any) -> None:
+    """Refuse a tokenizer without an end of sequence, or with tokens that the model does not know."""
+    rows = model.get_input_embeddings().num_embeddings
+    if tokenizer.eos_token is None or len(tokenizer) > rows:
+        sys.exit(f"error: --model {name}: its tokenizer has no end of sequence, or more tokens than the model, {rows}")
+
+
+def side_by_side(work: Callable[[Any], Any], items: Sequence[Any], threads: int) -> Iterator[tuple[Any, Any]]:
+    """Each item with what `work` gives for it, as they come; work must not raise.
+
+    The threads are daemons: a process that is told to end does not wait for what they wait for.
+    """
+    left, done = SimpleQueue[Any](), SimpleQueue[Any]()
+    for item in items:
+        left.put(item)
+
+    def take() -> None:
+        with suppress(Empty):
+            while True:
+                item = left.get_nowait()
+                done.put((item, work(item)))
+
+    for _ in range(min(threads, len(items))):
+        threading.Thread(target=take, daemon=True).start()
+    for _ in items:
+        yield done.get()
 
 
 def alike(outcomes: Sequence[Outcome]) -> bool | None:
@@ -138,22 +207,33 @@ def alike(outcomes: Sequence[Outcome]) -> bool | None:
     return len(set(known)) == 1 if len(known) > 1 else None
 
 
+MOST: Final = Levels().correct + max(Levels().construct, Levels().refine) * Levels().most + 1e-9
+"""The largest reward that there is."""
+
+
+def _is_worth(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= MOST
+
+
 class Scorer:
     """The reward function for TRL: all completions of a call at once, in threads, equal ones once; logs the parts."""
 
     __name__ = "staged"
 
     def __init__(self, ask: Ask, rows: Sequence[Row], threads: int) -> None:
-        self.ask, self.rows, self.pool = ask, rows, ThreadPoolExecutor(threads)
+        self.ask, self.rows, self.threads, self.lost = ask, rows, threads, 0
         self.since, self.outcomes = time.monotonic(), list[Outcome]()
 
     def known(self, asked: tuple[int, str]) -> Row:
         """What a completion of a prompt is worth, or a fault, of whatever kind."""
         try:
             found = dict(self.ask(self.rows[asked[0]], asked[1]))
-            if found["stage"] in STAGES.values() and math.isfinite(found["total"] + (found["r_lat"] or 0.0)):
+            if found["total"] is None:
+                why = str(found["why"])
+            elif found["stage"] in STAGES.values() and _is_worth(found["total"]) and _is_worth(found["r_lat"] or 0.0):
                 return found
-            why = str(found["why"])
+            else:
+                why = f"not a reward: {found['total']} at stage {found['stage']}"
         except Exception as error:
             why = f"{type(error).__name__}: {error}"
         return {"total": None, "stage": "fault", "r_lat": None, "why": " ".join(why.split())[:300]}
@@ -161,15 +241,14 @@ class Scorer:
     def check(self) -> None:
         """Every task must be known to whoever judges, before anything is generated."""
         firsts = {row["workload_id"]: (at, "") for at, row in enumerate(self.rows)}
-        for workload, found in zip(firsts, self.pool.map(self.known, firsts.values()), strict=True):
+        for (at, _), found in side_by_side(self.known, list(firsts.values()), self.threads):
             if found["total"] is None:
-                sys.exit(f"error: no verdict for task {workload}: {found['why']}")
+                sys.exit(f"error: no verdict for task {self.rows[at]['workload_id']}: {found['why']}")
 
     def __call__(self, completions: Any, row: Sequence[int], log_metric: Any, **_: Any) -> list[float | None]:
         began, before = time.monotonic(), self.since
         asked = list(zip(row, (completion[-1]["content"] for completion in completions), strict=True))
-        different = list(dict.fromkeys(asked))
-        each = dict(zip(different, self.pool.map(self.known, different), strict=True))
+        each = dict(side_by_side(self.known, list(dict.fromkeys(asked)), self.threads))
         found, self.since = [each[one] for one in asked], time.monotonic()
         self.outcomes = [None if f["total"] is None else (f["stage"], f["r_lat"]) for f in found]
         log_metric("waiting_s", self.since - began)
@@ -186,6 +265,10 @@ class Scorer:
             log_metric("r_lat", f["r_lat"] or 0.0)
         if why := next((f["why"] for f in found if f["total"] is None), None):
             print(f"{len(found) - len(scored)} of {len(found)} completions have no reward: {why}", file=sys.stderr)
+        self.lost = 0 if scored else self.lost + 1
+        if self.lost == MOST_LOST:
+            said = "give --resume, once it answers again, to go on from the last checkpoint"
+            sys.exit(f"error: no verdict at all, {MOST_LOST} times in a row; at last: {why}: {said}")
         return [f["total"] for f in found]
 
 

@@ -29,7 +29,7 @@ from typing import Any, Final
 
 Row = dict[str, Any]
 CONFIGS: Final = ("construction", "refinement")
-COLUMNS: Final = ["example_id", "messages", "completion", "spans"]
+COLUMNS, TEXTS, MOST = ["example_id", "messages", "completion", "spans"], ("role", "content"), 1 << 23
 KINDS: Final = ("explanation", "structure", "decision")
 WEIGHTS: Final = [1.0, 2.0, 4.0]
 # The chat template of models that have none: a heading for each role, then what it says; answers end in the EOS.
@@ -80,9 +80,9 @@ def options(argv: Sequence[str] | None = None) -> argparse.Namespace:
         print(f"preset paper: {name} = {getattr(args, name)} ({source if getattr(args, name) == value else 'given'})")
     if bool(args.model) == bool(args.init):
         parser.error("give one of --model, --init and --preset")
-    if not 0 <= (args.construction_share or 0) <= 1 or min(args.weights) < 0 or not sum(args.weights):
+    if not 0 <= (args.construction_share or 0) <= 1 or min(args.weights) < 0 or not 0 < sum(args.weights) < 1e9:
         parser.error("--construction-share is from 0 to 1; --weights are not negative, nor all 0")
-    if args.batch < 1 or args.batch % (args.micro_batch * int(os.environ.get("WORLD_SIZE", "1"))):
+    if (m := args.micro_batch) < 1 or args.batch < 1 or args.batch % (m * int(os.environ.get("WORLD_SIZE", "1"))):
         parser.error("--batch must be a multiple of --micro-batch times the number of processes")
     return args
 
@@ -98,18 +98,20 @@ def read(data: Path, config: str, split: str, limit: int = sys.maxsize) -> Itera
                 for row in rows:
                     starts, ends = ([span[side] for span in row["spans"]] for side in ("start", "end"))
                     tiled = [*starts, len(row["completion"])] == [0, *ends] == sorted([0, *ends])
-                    if not tiled or not {span["kind"] for span in row["spans"]} <= set(KINDS):
-                        raise ValueError(f"the spans of {row['example_id']} do not tile its completion")
+                    said = [row["example_id"], row["completion"], *(m[k] for m in row["messages"] for k in TEXTS)]
+                    fine = len(said) > 3 and {type(text) for text in said} == {str} and sum(map(len, said)) <= MOST
+                    if not (fine and tiled and {span["kind"] for span in row["spans"]} <= set(KINDS)):
+                        raise ValueError(f"{said[0]} lacks text, is too long, or its spans do not tile its completion")
                 yield rows
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            sys.exit(f"error: {path}: {error}")
+        except Exception as error:  # of pyarrow's kinds some are none of Python's
+            sys.exit(f"error: {path}: {' '.join(str(error).split())[:500]}")
 
 
 def token_kinds(offsets: Sequence[Sequence[int]], spans: Sequence[Row], weights: Sequence[float]) -> list[int]:
     """For each token 1 + the index in `KINDS` of the kind that weighs least among its characters."""
     order = sorted(range(len(KINDS)), key=lambda kind: weights[kind])
     rank = {KINDS[kind]: bytes([place]) for place, kind in enumerate(order)}
-    ranks, kinds, reached = b"".join(rank[s["kind"]] * (s["end"] - s["start"]) for s in spans), [], 0
+    ranks, kinds, reached = b"".join(rank[s["kind"]] * int(s["end"] - s["start"]) for s in spans), [], 0
     for start, end in offsets:  # some tokenizers leave spaces out of these: a token begins where the last one ended
         first = min(start, reached, len(ranks) - 1)
         kinds.append(1 + order[min(ranks[first : max(end, first + 1)])])
@@ -143,10 +145,8 @@ def load(args: argparse.Namespace, tokenizer: Any, most: int, split: str, rows: 
     parts = [tokenise(read(args.data, config, split, rows), tokenizer, args.weights) for config in CONFIGS]
     sizes = [(row["example_id"], len(row["input_ids"])) for part in parts for row in part]
     if long := [name for name, size in sizes if size > most]:
-        said = (
-            f"{len(long)} of {len(sizes)} {split} rows are longer than {most} tokens, up to {max(n for _, n in sizes)}"
-        )
-        said += f" ({', '.join(long[:20])}{', …' if long[20:] else ''})"
+        said = f"{len(long)} of {len(sizes)} {split} rows are longer than {most} tokens, up to "
+        said += f"{max(n for _, n in sizes)} ({', '.join(long[:20])}{', …' if long[20:] else ''})"
         if not args.leave_out_long:
             sys.exit(f"error: {said}: give a larger --max-length, or --leave-out-long to train without them")
         print(f"left out: {said}")
@@ -232,16 +232,15 @@ def from_nothing(size: str, batches: Iterator[list[Row]]) -> tuple[Any, Any]:
 def main(argv: Sequence[str] | None = None) -> None:
     """Train, from the options to the saved model."""
     args = options(argv)
-    if args.init or Path(args.model).exists():
-        os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    os.environ.setdefault("HF_HUB_OFFLINE", "1" if args.init or Path(args.model).exists() else "0")
     import torch
     from datasets import concatenate_datasets
     from peft import LoraConfig
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
     from trl import SFTConfig
 
-    done = [state.parent for state in args.out.glob("checkpoint-*/trainer_state.json")]  # which is written last
-    last = max(done, key=lambda path: int(path.name.split("-")[1]), default=None)
+    done = [p.parent for p in args.out.glob("checkpoint-*/trainer_state.json") if p.read_text().endswith("\n}\n")]
+    last = max(done, key=lambda path: int(path.name.split("-")[1]), default=None)  # its state is the last that is saved
     if last and not args.resume:
         sys.exit(f"error: {args.out} holds {last.name}: give --resume to go on from it, or another --out")
     try:
@@ -249,6 +248,8 @@ def main(argv: Sequence[str] | None = None) -> None:
             tokenizer, config = AutoTokenizer.from_pretrained(start), AutoConfig.from_pretrained(start)
         else:
             tokenizer, config = from_nothing(args.init, (b for name in CONFIGS for b in read(args.data, name, "train")))
+        if tokenizer.eos_token is None or len(tokenizer) > config.get_text_config().vocab_size:
+            raise ValueError("its tokenizer has no end of sequence, or more tokens than the model")
     except (OSError, ValueError) as error:
         sys.exit(f"error: --model {start}: {' '.join(str(error).split())}")
     tokenizer.chat_template = tokenizer.chat_template or PLAIN
@@ -258,18 +259,17 @@ def main(argv: Sequence[str] | None = None) -> None:
     sizes = [len(part) for part in parts]
     if not any(sizes) or (share is not None and not all(sizes)):
         sys.exit(f"error: {args.data}: {' and '.join(CONFIGS)} have {sizes} training rows: too few for this")
-    train = concatenate_datasets(parts).select(
-        range(sum(sizes)) if share is None else mix(sizes[0], sizes[1], share, args.seed)
-    )
+    chosen = range(sum(sizes)) if share is None else mix(sizes[0], sizes[1], share, args.seed)
+    train = concatenate_datasets(parts).select(chosen)
     kept = {k: v for k, v in vars(args).items() if k not in ("data", "out", "resume", "save_steps", "eval_rows")}
     kept["rows"] = hashlib.sha256(" ".join(train["example_id"]).encode()).hexdigest()
     before = json.loads((args.out / "sft.json").read_text()) if last else kept
     if changed := [name for name in kept if kept[name] != before.get(name)]:
         sys.exit(f"error: {args.out} was made with another {', '.join(changed)}: give the same, or another --out")
     args.out.mkdir(parents=True, exist_ok=True)
-    (args.out / "sft.json").write_text(json.dumps(kept, indent=1))
-    gpu = torch.cuda.is_available()
-    torch.manual_seed(args.seed)
+    if not last:
+        (args.out / "sft.json").write_text(json.dumps(kept, indent=1))
+    gpu, _ = torch.cuda.is_available(), torch.manual_seed(args.seed)
     dtype, make = torch.bfloat16 if args.lora and gpu else torch.float32, AutoModelForCausalLM
     model = make.from_config(config) if args.init else make.from_pretrained(args.model, dtype=dtype)
     fields: Row = {

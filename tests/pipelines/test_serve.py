@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +76,7 @@ def test_a_completion_has_a_verdict_and_a_reward(server: serve.Server) -> None:
     status, answer = evaluate(server)
     verdict, reward = answer["verdict"], answer["reward"]
     assert (status, verdict["gate"], verdict["fault"], verdict["p"]) == (200, "ok", None, 1.0)
+    assert answer["task"] == {"default_us": 1e4, "anchor_us": 10.0, "noise_band": 0.01, "margin": 0.05}
     assert (reward["stage"], reward["total"]) == ("correct", 1 + reward["r_lat"])
     assert evaluate(server, completion="no graph")[1]["reward"]["total"] == 0
     again = evaluate(server, mode="refine", parent_us=2 * verdict["latency_us"])[1]["reward"]
@@ -134,6 +136,73 @@ def test_other_requests(server: serve.Server) -> None:
     assert ask(server, "POST", "/evaluate", None, **{"Content-Length": "-1"})[0] == 411
 
 
+@pytest.mark.parametrize(
+    ("sent", "status"),
+    [
+        (b"BREW /evaluate HTTP/1.1\r\n\r\n", 501),
+        (b"GET /" + b"a" * 70_000 + b" HTTP/1.1\r\n\r\n", 414),
+        (b"GET /health HTTP/1.1\r\nX: " + b"a" * 70_000 + b"\r\n\r\n", 431),
+        (b"GET /health HTTP/1.1\r\n" + b"X: a\r\n" * 200 + b"\r\n", 431),
+        (b"GET /he alth HTTP/1.1\r\n\r\n", 400),
+    ],
+)
+def test_what_is_no_request_is_told_in_the_same_way(server: serve.Server, sent: bytes, status: int) -> None:
+    with socket.create_connection(server.server_address[:2], timeout=20) as connection:
+        connection.sendall(sent)
+        answer = http.client.HTTPResponse(connection)
+        answer.begin()
+        assert (answer.status, answer.getheader("Content-Type")) == (status, "application/json")
+        assert list(json.loads(answer.read())) == ["error"]
+
+
+def test_who_is_slow_to_ask_loses_the_connection(
+    server: serve.Server, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Also who sends a byte now and then, within a header or a body, and who has asked before."""
+    monkeypatch.setattr(serve, "SILENCE_S", 0.5)
+    whole = b"GET /health HTTP/1.1\r\n\r\n"
+    body = b"POST /evaluate HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n"
+    for begun in (b"", b"GET /health HTTP/1.1\r\nX: ", body, whole):
+        with socket.create_connection(server.server_address[:2], timeout=20) as slow:
+            slow.sendall(begun)
+            with suppress(ConnectionError):
+                while True:
+                    slow.settimeout(0.1)
+                    try:
+                        if not slow.recv(1 << 16):
+                            break
+                    except TimeoutError:
+                        slow.sendall(b" ")
+    assert server._asking == {}
+    assert evaluate(server, completion=SLOW)[0] == 200  # the seconds that an answer takes do not count
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def test_more_connections_than_it_holds_are_closed(release: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serve, "MOST_CONNECTED", 2)
+    with Service(tasks_of(release), "simulated") as service:
+        server = serve.Server(("127.0.0.1", 0), service, "simulated")
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+        thread.start()
+        address = server.server_address[:2]
+        with socket.create_connection(address, timeout=20), socket.create_connection(address, timeout=20) as held:
+            with socket.create_connection(address, timeout=20) as third:
+                assert third.recv(1) == b""
+            held.sendall(b"GET /health HTTP/1.1\r\nConnection: close\r\n\r\n")
+            assert held.recv(8) == b"HTTP/1.1"
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def test_what_fails_here_is_answered_and_is_no_reward(
+    server: serve.Server, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(server.service, "evaluate", lambda *_: 1 / 0)
+    assert evaluate(server) == (500, {"error": "ZeroDivisionError: division by zero"})
+    assert "Traceback" not in capfd.readouterr().err
+
+
 def test_a_client_that_goes_away_disturbs_nobody(server: serve.Server, capfd: pytest.CaptureFixture[str]) -> None:
     for sent in (b"", b"POST /evaluate HT", b"POST /evaluate HTTP/1.1\r\nContent-Length: 100\r\n\r\n{"):
         with socket.create_connection(server.server_address[:2]) as gone:
@@ -165,9 +234,9 @@ def test_mistakes_at_the_start(
 ) -> None:
     arguments = ["serve", "--device", "simulated", *(one.format(release=release) for one in options)]
     assert cli.call(arguments) == 2
-    said = capsys.readouterr().err
-    assert words in said
-    assert said.count("\n") == 1
+    told = [line for line in capsys.readouterr().err.splitlines() if not line.startswith("reading ")]
+    assert len(told) == 1
+    assert words in told[0]
 
 
 def test_sigterm_ends_it_and_its_children(release: Path) -> None:

@@ -1,11 +1,14 @@
 """Reinforcement learning: what moves a policy and what must not, which prompts it is given, and that runs resume."""
 
 import json
+import resource
 import shutil
+import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -99,6 +102,7 @@ class Judge(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 128
     rules: dict[str, Callable[[str], Row | int]]
+    raw: bytes | None = None
 
     @property
     def url(self) -> str:
@@ -111,6 +115,12 @@ class Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         question = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         assert set(question) == {"task_id", "completion", "mode", "parent_us"}
+        if self.server.raw is not None:
+            self.send_response(200)
+            self.end_headers()
+            with suppress(ConnectionError):
+                self.wfile.write(self.server.raw)
+            return
         said = self.server.rules[question["task_id"]](question["completion"])
         body = json.dumps({"verdict": {"fault": "the disk is full"}, "reward": said}).encode()
         self.send_response(said if isinstance(said, int) else 200)
@@ -225,8 +235,125 @@ def test_a_fault_is_no_reward_and_moves_nothing(
     assert logged(out, "reward") == [None] * 3  # and not 0
     assert not (out / "best").exists()
     assert "HTTP 500" in capsys.readouterr().err
-    for said in ({}, NOTHING | {"stage": "won"}, RIGHT | {"total": float("nan")}, FAULT):
+    rubbish = [{"total": total} for total in (float("nan"), 1e300, -1.0, True, "1", [1])]
+    for said in (
+        {},
+        NOTHING | {"stage": "won"},
+        RIGHT | {"r_lat": 1e300},
+        FAULT,
+        *(RIGHT | wrong for wrong in rubbish),
+    ):
         assert Scorer(lambda *_, said=said: said, [{}], 1).known((0, "x"))["total"] is None
+
+
+def test_training_ends_where_nothing_is_judged_any_more(model: Path, judge: Judge, tmp_path: Path) -> None:
+    data = release(tmp_path / "release", {"faulty": 0.01})
+    with pytest.raises(
+        SystemExit, match=r"^error: no verdict at all, 10 times in a row; at last: .*: give --resume"
+    ) as end:
+        train(model, data, tmp_path / "out", "--save-steps", "4", judge=judge, steps=12)
+    assert "\n" not in str(end.value.code)
+    assert rollouts.last_of(tmp_path / "out", True) == tmp_path / "out" / "checkpoint-8"
+
+
+def test_a_server_that_answers_rubbish_gives_faults(judge: Judge, tmp_path: Path) -> None:
+    """Without an end, of another release, of another kind."""
+    rows, _ = rollouts.read(release(tmp_path, {"moving": 0.01}), "train")
+    with rollouts.judge(rows, url=judge.url) as ask:
+        for body, words in (
+            (b"[" * rollouts.MOST_ANSWER * 2, "without an end"),
+            (b"<html>", "JSONDecodeError"),
+            (b"[]", "AttributeError"),
+            (b'{"reward": {}, "verdict": 1}', "TypeError"),
+            (json.dumps({"task": {"default_us": 1.0}, "reward": RIGHT, "verdict": {"fault": None}}), "other latencies"),
+        ):
+            judge.raw = body if isinstance(body, bytes) else body.encode()
+            found = Scorer(ask, rows, 1).known((0, "x"))
+            assert (found["total"], found["stage"]) == (None, "fault")
+            assert words in found["why"]
+        mine = {name: rows[0][name] for name in rollouts.TASK}
+        judge.raw = json.dumps({"task": mine, "reward": RIGHT, "verdict": {"fault": None}}).encode()
+        assert Scorer(ask, rows, 1).known((0, "x"))["total"] == 1.3
+    with rollouts.judge(rows, url=judge.url, timeout=0) as ask:
+        judge.raw = b"[" * 1000
+        assert Scorer(ask, rows, 1).known((0, "x"))["total"] is None
+
+
+def test_an_interrupt_does_not_wait_for_who_judges(tmp_path: Path) -> None:
+    script = """
+import sys, threading
+sys.modules["littledragon"] = None
+sys.path.insert(0, sys.argv[1])
+import rollouts
+def ask(row, text):
+    print("asked", flush=True)
+    threading.Event().wait(600)
+rollouts.Scorer(ask, [{"workload_id": str(n)} for n in range(9)], 4).check()
+"""
+    process = subprocess.Popen(
+        [sys.executable, "-c", script, str(SCRIPT.parent)], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    process.stdout.readline()
+    process.send_signal(signal.SIGINT)
+    try:
+        assert process.wait(60) == -signal.SIGINT
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
+    path = tmp_path / "checkpoint-1" / "order.json"
+    path.parent.mkdir()
+    rollouts.write(path, {"batches": 1})
+    usual = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (64, usual[1]))
+    try:
+        with pytest.raises(OSError, match="too large"):
+            rollouts.write(path, {"batches": "2" * 1000})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, usual)
+    assert json.loads(path.read_text()) == {"batches": 1}
+
+
+def test_the_best_of_a_run_that_was_killed_stays_the_best(model: Path, judge: Judge, tmp_path: Path) -> None:
+    """Killed after the last best went, and before the next one took its name."""
+    data, more = release(tmp_path / "release", {"moving": 0.01}), ("--eval-prompts", "2", "--save-steps", "1")
+    out = train(model, data, tmp_path / "out", *more, judge=judge, steps=2)
+    shutil.rmtree(out / "checkpoint-2")
+    (out / "best").rename(out / "new")
+    rollouts.write(out / "new" / "chosen.json", {"step": 1, "reward": 1.29})
+    train(model, data, out, *more, "--resume", judge=judge, steps=2)
+    assert json.loads((out / "best" / "chosen.json").read_text()) == {"step": 1, "reward": 1.29}
+    assert not (out / "new").exists()
+
+
+def test_another_trainers_folder_and_another_models_tokenizer(model: Path, tmp_path: Path) -> None:
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    rollouts.write(tmp_path / "sft.json", {})
+    with pytest.raises(SystemExit, match="holds a supervised run"):
+        rollouts.last_of(tmp_path, True)
+    tokenizer, loaded = AutoTokenizer.from_pretrained(model), AutoModelForCausalLM.from_pretrained(model)
+    rollouts.fits("m", tokenizer, loaded)
+    tokenizer.add_tokens(["one more"])
+    with pytest.raises(SystemExit, match="more tokens than the model, 16"):
+        rollouts.fits("m", tokenizer, loaded)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"workload_id": None}, {"example_id": 1}, {"messages": []}, {"messages": [{"role": "user", "content": None}]}],
+)
+def test_prompts_that_no_release_holds_are_refused(tmp_path: Path, change: Row) -> None:
+    data = release(tmp_path, {"moving": 0.01}, modes=("construct",))
+    path = data / "construction" / "train-00000-of-00001.parquet"
+    rows = [row | change for row in pq.read_table(path).to_pylist()]
+    pq.write_table(pa.Table.from_pylist(rows), path)
+    with pytest.raises(SystemExit, match=r"^error: .*ValueError: .* lacks text") as stopped:
+        rollouts.read(data, "train")
+    assert "\n" not in str(stopped.value.code)
 
 
 def test_a_group_that_is_left_out_is_as_if_it_were_not_there(model: Path, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import tomllib
@@ -15,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from littledragon.pipelines import cli
+from littledragon.release.trainers import __main__ as trainers
 from littledragon.release.trainers import sft
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -258,28 +260,104 @@ def test_what_is_wrong_is_said_in_one_line(release: Path, tmp_path: Path, capsys
     broken = example(0, "construction")
     broken["spans"][1]["end"] -= 1
     write(release, {"construction/train-00000-of-00001.parquet": [broken]})
-    assert refused(capsys, *options).endswith("the spans of x-c0 do not tile its completion")
+    assert refused(capsys, *options).endswith("x-c0 lacks text, is too long, or its spans do not tile its completion")
     (release / "construction" / "train-00000-of-00001.parquet").write_bytes(b"PAR1")
     assert refused(capsys, *options).startswith(f"error: {release}/construction/train-0")
     assert not out.exists()
 
 
+FOREIGN: dict[str, Any] = {
+    "no messages": {"messages": []},
+    "messages of texts": {"messages": ["x"]},
+    "a message without content": {"messages": [{"role": "user", "content": None}]},
+    "a number for an id": {"example_id": 1},
+    "no id": {"example_id": None},
+    "a number for a completion": {"completion": 1},
+    "bytes": {"completion": b"x", "spans": [{"start": 0, "end": 1, "kind": "decision"}]},
+    "no spans": {"spans": None},
+    "a span of another kind": {"completion": "x", "spans": [{"start": 0, "end": 1, "kind": "x\ny"}]},
+    "a span beyond the end": {"completion": "x", "spans": [{"start": 0, "end": 2, "kind": "decision"}]},
+    "too much": {"completion": "x" * 9_000_000, "spans": [{"start": 0, "end": 9_000_000, "kind": "decision"}]},
+}
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+def test_rows_that_no_release_holds_are_refused_in_one_line(tmp_path: Path, name: str) -> None:
+    write(tmp_path, {"construction/train-00000-of-00001.parquet": [example(0, "construction") | FOREIGN[name]]})
+    with pytest.raises(SystemExit, match=r"^error: .*train-00000-of-00001.parquet: ") as stopped:
+        list(sft.read(tmp_path, "construction", "train"))
+    assert "\n" not in str(stopped.value.code)
+    assert len(str(stopped.value.code)) < 1000
+
+
+def test_a_tokenizer_that_does_not_fit_is_refused(
+    release: Path, tmp_path: Path, tokenizer: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import copy
+
+    tiny_model(tokenizer).save_pretrained(tmp_path / "base")
+    for change in ("eos_token", "added"):
+        other = copy.deepcopy(tokenizer)
+        if change == "added":
+            other.add_tokens(["one more"])
+        else:
+            other.eos_token = None
+        other.save_pretrained(tmp_path / "base")
+        said = refused(capsys, "--data", release, "--out", tmp_path / "out", "--model", tmp_path / "base")
+        assert "no end of sequence, or more tokens than the model" in said
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_ends_a_run_through_dragon_is_one_line(
+    release: Path, tmp_path: Path, tokenizer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder belongs to one run at a time; what the script does not foresee is no traceback."""
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setattr(sys, "argv", [])
+    before = signal.getsignal(signal.SIGTERM)
+    out, base = tmp_path / "out", tmp_path / "base"
+    tiny_model(tokenizer).save_pretrained(base)
+    tokenizer.save_pretrained(base)
+    asked = ["sft", "--data", str(release), "--model", str(base), "--max-steps", "1"]
+    try:
+        held = trainers._alone(str(out))
+        assert held is not None
+        for given in (["--out", str(out)], [f"--out={out}"], ["--ou", f"{tmp_path}/./out"]):
+            with pytest.raises(SystemExit, match=r"^error: .*another run writes to it"):
+                trainers.main([*asked, *given])
+        held.close()
+        for value, words in (("logging_steps=x", "JSONDecodeError: .* in 'x'"), ("nothing=1", "'nothing'")):
+            with pytest.raises(SystemExit, match=rf"^error: .*{words}") as stopped:
+                trainers.main([*asked, "--out", str(out), "--set", value])
+            assert "\n" not in str(stopped.value.code)
+        with pytest.raises(SystemExit, match="choose sft or grpo"):
+            trainers.main(["dpo"])
+        assert trainers._alone(None) is None
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 def test_a_resumed_run_ends_where_an_uninterrupted_one_does(
-    release: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    release: Path, tmp_path: Path, tokenizer: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The checkpoint of step 2 is what a run that died after it leaves."""
     import shutil
 
     from safetensors.torch import load_file
 
-    out = tmp_path / "out"
-    options = ["--data", str(release), "--out", str(out), "--init", "tiny", "--max-steps", "4", "--batch", "2"]
+    out, base = tmp_path / "out", tmp_path / "base"
+    tiny_model(tokenizer).save_pretrained(base)
+    tokenizer.save_pretrained(base)
+    options = ["--data", str(release), "--out", str(out), "--model", str(base), "--max-steps", "4", "--batch", "2"]
     options += ["--save-steps", "2", "--construction-share", "0.5", "--set", "logging_steps=1"]
     sft.main(options)
     whole = load_file(out / "model.safetensors")
     assert "holds checkpoint-4" in refused(capsys, *options)
     shutil.rmtree(out / "checkpoint-4")
-    (out / "checkpoint-3").mkdir()  # died while writing
+    (out / "checkpoint-3").mkdir()  # died while writing, and again on a full disk
+    (out / "checkpoint-5").mkdir()
+    state = (out / "checkpoint-2" / "trainer_state.json").read_text()
+    (out / "checkpoint-5" / "trainer_state.json").write_text(state[: state.index("}") + 1])
     (out / "model.safetensors").unlink()
     assert "another seed, rows:" in refused(capsys, *options, "--resume", "--seed", "1")
     halfway = load_file(out / "checkpoint-2" / "model.safetensors")
@@ -327,6 +405,7 @@ def test_the_command_line_trains_lora_adapters_on_a_local_model(
     assert row["input_ids"][-1] == tokenizer.eos_token_id
 
 
+@pytest.mark.slow
 def test_tiny_trains_and_is_loaded_again_through_dragon(release: Path, tmp_path: Path) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 

@@ -106,6 +106,11 @@ def test_what_post_processing_refuses(given: tuple[Task, Graph], service: Servic
         assert (found.gate, found.p) == ("postprocessed", 1.0)
 
 
+def test_the_default_schedule_of_a_gpu_needs_no_text(service: Service) -> None:
+    """No trace spells it: it is dlight's, not MetaSchedule's."""
+    assert service.default("gemm").gate == "ok"
+
+
 def test_a_child_that_is_late(given: tuple[Task, Graph]) -> None:
     task, graph = given
     with Service([task], "simulated", deadlines=Deadlines(build_s=0.001)) as service:

@@ -15,11 +15,13 @@ import psutil
 import pytest
 
 from littledragon.compiler import children, targets
+from littledragon.compiler._child import MAX_FRAME
 from littledragon.schemas import tsel
 from littledragon.schemas.graph import Analysis
 from littledragon.validators import device as devices
-from littledragon.validators.device import Deadlines
-from littledragon.validators.service import Service, Task, Verdict
+from littledragon.validators import service as services
+from littledragon.validators.device import Deadlines, Made
+from littledragon.validators.service import Service, Task, Verdict, _fault_of
 
 LLVM = targets.target("llvm")
 GOLDEN = Path(__file__).parents[1] / "golden" / "release"
@@ -122,6 +124,14 @@ def test_how_far_a_text_comes(simulated: Service, text: str, gate: str, f_div: f
     assert json.loads(json.dumps(verdict.as_dict(), allow_nan=False))["p"] == verdict.p
 
 
+def test_the_default_schedule_has_a_verdict_too(simulated: Service) -> None:
+    found = simulated.default("product")
+    assert (found.gate, found.fault) == ("ok", None)
+    assert found.latency_us is not None
+    assert found.module_hash != simulated.evaluate("product", FAST).module_hash
+    assert simulated.default("none").fault is not None
+
+
 def test_a_text_and_a_module_are_measured_once(tasks: list[Task]) -> None:
     """Also where all of them come at the same time: the same text, and others that spell the same module."""
     texts = [FAST] * 6 + [explained(FAST, f"Reason {number}.") for number in range(6)] + [SLOW] * 4
@@ -203,6 +213,49 @@ def test_a_device_that_does_not_run_the_default_schedule_is_a_fault(tasks: list[
     with Service(tasks, "real", deadlines=Deadlines(run_s=0.0), repeat_ms=1e-4) as service:  # microseconds in all
         is_fault(service.evaluate("shifted", tiled(32)), "the default schedule does not run either")
         assert service.counts()["built"] == 1
+
+
+def test_who_expects_a_module_of_a_text_that_ended_without_a_word_is_told(tasks: list[Task]) -> None:
+    """A claim says who builds a module. Nobody waits for a claimant that is gone, or goes without a result."""
+    with Service(tasks, "simulated") as service, ThreadPoolExecutor(1) as pool:
+        module_hash = str(service.evaluate("product", FAST).module_hash)
+        claim = service._claims("product") / module_hash
+        service._modules.clear()
+        with service._under_way() as folder:
+            claim.unlink()
+            claim.symlink_to(folder)
+            asked = pool.submit(service.evaluate, "product", explained(FAST, "One."))
+            waited_for(lambda: bool(service._owed[str(folder)]))
+        is_fault(asked.result(timeout=60), "it was given up")
+        claim.symlink_to(folder)  # of one that ended before anybody asked
+        again = pool.submit(service.evaluate, "product", explained(FAST, "Two.")).result(timeout=60)
+        assert (again.gate, again.module_hash) == ("ok", module_hash)
+        assert service._owed == {}
+
+
+def test_what_is_not_known_of_a_text_is_no_verdict() -> None:
+    assert _fault_of(Made(None)) == "what its admission said could not be read"
+    assert _fault_of(Made({"failed": None})) is None
+
+
+def test_a_machine_that_cannot_take_a_question_is_a_fault(tasks: list[Task]) -> None:
+    """Whatever is raised on the way: a frame that is too large, or no thread, no memory."""
+    huge = Task("huge", "x" * MAX_FRAME, [], LLVM, 2.0, 1.0, 0.0, 0.05)
+    with Service([huge], "simulated") as service:
+        is_fault(service.evaluate("huge", tiled(32)), "exceed the largest frame")
+
+
+def test_a_child_that_dies_on_a_full_disk_is_a_fault(tasks: list[Task], monkeypatch: pytest.MonkeyPatch) -> None:
+    """LLVM ends its process where it cannot write, and what it says of that is written to the same disk."""
+    monkeypatch.setattr(services, "_ROOM", 1 << 62)
+    with Service(tasks, "simulated") as service, ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(service.evaluate, "shifted", SLOW_TO_APPLY)
+        waited_for(lambda: any(read(path) for path in service._folder.glob("*/applied")))
+        (path,) = service._folder.glob("*/applied")
+        (applying,) = (one for one in psutil.Process().children(recursive=True) if has_open(one.pid, path))
+        os.kill(applying.pid, signal.SIGSEGV)
+        is_fault(asked.result(), "no space left on device: crashed")
+        assert service.evaluate("shifted", tiled(32)).gate == "ok"
 
 
 # -- real -------------------------------------------------------------------------------------------
