@@ -55,6 +55,8 @@ class Config:
     """Smallest margin (*chosen*, design section 6)."""
     stable_band: float = 0.05
     """Largest noise band of a stable kernel."""
+    construct_best: int = 1
+    """So many of a workload's fastest schedules are construction examples; the paper takes one."""
     refine_per_band: int = 1
     """Refinement pairs of one workload in one gain band."""
     repeat_ms: float = 20.0

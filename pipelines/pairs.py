@@ -34,8 +34,9 @@ Row = dict[str, Any]
 
 
 def params(config: Config) -> dict[str, Any]:
-    """How many pairs a band has; the margin is of the anchors."""
-    return {"refine_per_band": config.refine_per_band}
+    """How many schedules and pairs are taken; the margin is of the anchors."""
+    more = {} if config.construct_best == 1 else {"construct_best": config.construct_best}
+    return {"refine_per_band": config.refine_per_band} | more
 
 
 def plan(store: Store, config: Config) -> list[Unit]:
@@ -111,6 +112,7 @@ def work(payload: Payload, config: Config) -> Result:
         payload["anchor"],
         payload["tsel"].keys(),
         config.refine_per_band,
+        config.construct_best,
     )
     facts: list[Row] = []
     for row in selections:

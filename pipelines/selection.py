@@ -1,6 +1,7 @@
 """Which schedules are taught, and why the others are not: pure logic over the rows of one workload.
 
-Construction takes the anchor where `L0 / a - 1 > margin`. Refinement takes pairs of verified candidates, A slower
+Construction takes the anchor where `L0 / a - 1 > margin`, and where more are asked for, the next fastest that are as
+far beyond L0. Refinement takes pairs of verified candidates, A slower
 and B faster, with `L_A / L_B - 1 > margin`, a few in each band of the ratio (paper, section 4; bands
 and counts chosen).
 """
@@ -30,6 +31,7 @@ def select(
     anchor: Mapping[str, Any],
     traced: Collection[str],
     per_band: int,
+    best: int = 1,
 ) -> list[Row]:
     """All rows of `selections` of one workload in one environment.
 
@@ -39,12 +41,18 @@ def select(
         anchor: the workload's row of `anchors`.
         traced: the candidates that have a trace; the default schedule of a CPU has none, and is nobody's parent.
         per_band: refinement pairs in one band at most.
+        best: so many of the fastest are for construction, at most.
     """
     maker = _Rows(workload_id, environment_id, anchor["margin"])
     why = {str(c["candidate_id"]): _unverified(c, verdicts, anchor) for c in candidates}
     verified = [v for v in verdicts if why.get(v["candidate_id"], ("", "")) is None]
     verified.sort(key=lambda v: (v["latency_us"], v["candidate_id"]))
-    rows = [_construct(maker, c, anchor, why[c["candidate_id"]]) for c in candidates]
+    taught = [v for v in verified if v["candidate_id"] in {anchor["anchor_id"], *traced}]
+    taught.sort(
+        key=lambda v: v["candidate_id"] != anchor["anchor_id"]
+    )  # the anchor first, also where another is as fast
+    fastest = {v["candidate_id"]: v["latency_us"] for v in taught[:best]}
+    rows = [_construct(maker, c, anchor, fastest, why[c["candidate_id"]]) for c in candidates]
     pairs = _pairs(verified, traced, anchor, per_band) if anchor["state"] == OK else []
     rows += [
         maker.ok("refine", b["candidate_id"], a["candidate_id"], a["latency_us"] / b["latency_us"]) for a, b in pairs
@@ -75,17 +83,21 @@ def _unverified(
 
 
 def _construct(
-    maker: "_Rows", candidate: Mapping[str, Any], anchor: Mapping[str, Any], why: tuple[str, str] | None
+    maker: "_Rows",
+    candidate: Mapping[str, Any],
+    anchor: Mapping[str, Any],
+    fastest: Mapping[str, float],
+    why: tuple[str, str] | None,
 ) -> Row:
     name = candidate["candidate_id"]
     if why is not None:
         return maker.rejected("construct", name, *why)
-    if name != anchor["anchor_id"]:
+    if name not in fastest:
         return maker.rejected("construct", name, "not_best", f"the anchor is {anchor['anchor_id']}")
-    ratio = anchor["default_us"] / anchor["anchor_us"]
+    ratio = anchor["default_us"] / fastest[name]
     if ratio - 1 > anchor["margin"]:
         return maker.ok("construct", name, None, ratio)
-    detail = f"L0 / a - 1 is {ratio - 1:.4f}, the margin {anchor['margin']:.4f}"
+    detail = f"L0 / L - 1 is {ratio - 1:.4f}, the margin {anchor['margin']:.4f}"
     return maker.rejected("construct", name, "below_margin", detail) | {"ratio": ratio}
 
 

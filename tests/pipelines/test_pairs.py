@@ -23,7 +23,9 @@ def anchor(default_us: float, anchor_us: float, margin: float = 0.05, **values: 
     return {**row, "default_us": default_us, "anchor_us": anchor_us, "margin": margin, **values}
 
 
-def rows(latencies: dict[str, float | None], margin: float = 0.05, per_band: int = 1, **values: Any) -> list[Row]:
+def rows(
+    latencies: dict[str, float | None], margin: float = 0.05, per_band: int = 1, best: int = 1, **values: Any
+) -> list[Row]:
     """The selections of a workload with these verified latencies: c0 is the default schedule, None not verified."""
     candidates = [{"candidate_id": name, "status": "ok", "reason": None} for name in latencies]
     verdicts = [
@@ -31,10 +33,10 @@ def rows(latencies: dict[str, float | None], margin: float = 0.05, per_band: int
         for name, us in latencies.items()
         if us is not None
     ]
-    best = min(v["latency_us"] for v in verdicts if v["candidate_id"] != "c0")
-    name = next(v["candidate_id"] for v in verdicts if v["latency_us"] == best and v["candidate_id"] != "c0")
-    made = anchor(latencies["c0"] or 0.0, best, margin, anchor_id=name, **values)
-    return selection.select("w", "e", candidates, verdicts, made, set(latencies) - {"c0"}, per_band)
+    least = min(v["latency_us"] for v in verdicts if v["candidate_id"] != "c0")
+    name = next(v["candidate_id"] for v in verdicts if v["latency_us"] == least and v["candidate_id"] != "c0")
+    made = anchor(latencies["c0"] or 0.0, least, margin, anchor_id=name, **values)
+    return selection.select("w", "e", candidates, verdicts, made, set(latencies) - {"c0"}, per_band, best)
 
 
 def ok(found: list[Row], mode: str) -> list[tuple[str, str | None, str | None]]:
@@ -52,6 +54,17 @@ def test_construction_takes_the_anchor() -> None:
     assert ok(found, "construct") == [("c1", None, None)]
     assert reasons(found, "construct") == {"c0": "not_best", "c2": "not_best", "c3": "not_chosen"}
     assert next(r["ratio"] for r in found if r["state"] == "ok" and r["mode"] == "construct") == 2.0
+
+
+def test_construction_takes_the_next_fastest_too_where_that_is_asked_for() -> None:
+    latencies = {"c0": 100.0, "c1": 50.0, "c2": 60.0, "c3": 98.0, "c4": 99.0, "c5": None}
+    found = rows(latencies, best=3)
+    assert ok(found, "construct") == [("c1", None, None), ("c2", None, None)]
+    assert reasons(found, "construct") == {
+        "c0": "not_best", "c3": "below_margin", "c4": "not_best", "c5": "not_chosen",
+    }  # fmt: skip
+    ratios = [r["ratio"] for r in found if r["state"] == "ok" and r["mode"] == "construct"]
+    assert ratios == [2.0, pytest.approx(100 / 60)]
 
 
 @pytest.mark.parametrize(
