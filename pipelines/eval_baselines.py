@@ -18,7 +18,7 @@ from littledragon.pipelines.threads import in_children
 from littledragon.release import published
 from littledragon.release.published import Unreadable
 from littledragon.schemas import tsel
-from littledragon.schemas.graph import Graph, Instruction, Postproc
+from littledragon.schemas.graph import Instruction
 from littledragon.schemas.ids import digest
 from littledragon.validators import device as devices
 from littledragon.validators.service import Task
@@ -32,16 +32,13 @@ DEATHS: Final = 3
 """TVM dies of some traces: so often others are drawn."""
 
 
-def baseline(release: Path, name: Baseline, prompts: dict[str, Prompt], tasks: dict[str, Task]) -> Iterator[Text]:
+def baseline(release: Path, name: Baseline, prompts: dict[str, Prompt]) -> Iterator[Text]:
+    """One output of each prompt: reference, default or nearest, see `Source`. Raises UserError."""
     if name == "nearest":
         yield from _nearest(release, prompts)
         return
     for id, prompt in prompts.items():
-        if name == "reference":
-            yield Text(id, 0, prompt.completion)
-        else:
-            rules = tasks[prompt.task_id].target["kind"]
-            yield Text(id, 0, tsel.render(Graph((), postproc=Postproc(rules, tsel.RULES[rules]))).text)
+        yield Text(id, 0, prompt.completion if name == "reference" else "", default=name == "default")
 
 
 def _nearest(release: Path, prompts: dict[str, Prompt]) -> Iterator[Text]:

@@ -144,7 +144,7 @@ def _texts(
         writer = functools.partial(drawn, release, prompts, tasks, settings)
         found = generated(source, prompts, beside(results, "outputs.jsonl"), settings, writer)
     elif source.baseline is not None:
-        found = list(baseline(release, source.baseline, prompts, tasks))
+        found = list(baseline(release, source.baseline, prompts))
     elif source.outputs is not None:
         found = read_outputs(source.outputs, prompts)
     else:
@@ -212,7 +212,8 @@ def _judge(
         if text.fault is not None:
             verdict: Row = {"task_id": task.task_id, "gate": None, "fault": text.fault}
         else:
-            verdict = service.evaluate(task.task_id, text.output).as_dict()
+            id = task.task_id
+            verdict = (service.default(id) if text.default else service.evaluate(id, text.output)).as_dict()
         return row_of(text, prompt, task, verdict, settings)
 
     with service:

@@ -60,9 +60,9 @@ class Source:
 
     outputs: a JSONL file of {"example_id", "output", "seconds"?}; outputs of one prompt are numbered as they come.
     endpoint, model: the base URL of an OpenAI-compatible endpoint, and the model's name there.
-    model alone: a local model, the path of its folder. baseline: reference (the row's own answer), default (a text
-    that schedules nothing), nearest (the answer to the nearest training workload, its tiles fitted to the new extents),
-    random (legal members of the task's design space), search (our engine's), stock (MetaSchedule's tuner).
+    model alone: a local model, the path of its folder. baseline: reference (the row's own answer), default (no text
+    but the schedule that L0 is of), nearest (the answer to the nearest training workload, its tiles fitted to the new
+    extents), random (legal members of the task's design space), search (our engine's), stock (MetaSchedule's tuner).
 
     Raises:
         UserError: none of them, or several.
@@ -142,13 +142,15 @@ class Settings:
 
 @dataclass(frozen=True)
 class Text:
-    """An output to judge, the number of its prompt's. fault: why there is none."""
+    """An output to judge, the number of its prompt's. fault: why there is none. default: it is no text but the default
+    schedule."""
 
     example_id: str
     number: int
     output: str
     seconds: float | None = None
     fault: str | None = None
+    default: bool = False
 
     @property
     def key(self) -> tuple[str, int, str]:
