@@ -474,7 +474,7 @@ def _over_steps(
         "stage/correct": ("correct, %", True),
     }[quantity or quantities[0]]
     said = {
-        "utility": "The utility of a completion, log(L0/L) / log(L0/a).",
+        "utility": "The utility of a completion, log(L0/L) / log(L0/a), 0 for what is not right.",
         "r_lat": "The part of the reward that speed adds, α times the utility, 0 for what is not right or no faster.",
     }.get(quantity or "", "The share of completions that passed every gate.")
     caption = (

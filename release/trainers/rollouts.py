@@ -36,6 +36,7 @@ TASK: Final = ["default_us", "anchor_us", "noise_band", "margin"]
 COLUMNS: Final = ["example_id", "mode", "workload_id", "environment_id", "messages", "parent_us"]
 MOST_ANSWER: Final = 1 << 20
 """Bytes of an answer over HTTP."""
+MOST_UTILITY: Final = 1e3
 MOST_LOST: Final = 10
 """So many times in a row may completions that are judged together all be faults; then training ends."""
 
@@ -263,6 +264,8 @@ class Scorer:
                 log_metric(f"reward_{name}", total)
         for f in scored:
             log_metric("r_lat", f["r_lat"] or 0.0)
+            u = f.get("u")
+            log_metric("utility", u if isinstance(u, int | float) and abs(u) < MOST_UTILITY else 0.0)
         if why := next((f["why"] for f in found if f["total"] is None), None):
             print(f"{len(found) - len(scored)} of {len(found)} completions have no reward: {why}", file=sys.stderr)
         self.lost = 0 if scored else self.lost + 1

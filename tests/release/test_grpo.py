@@ -204,7 +204,16 @@ def test_a_policy_moves_to_what_is_rewarded_and_the_best_is_kept(model: Path, ju
     assert judged[chosen["step"]] == max(judged.values())
     assert same(out / "best", out if chosen["step"] == 12 else out / f"checkpoint-{chosen['step']}")
     assert {float(n) for n in logged(out, "groups/left_out")} >= {1.0}
-    for part in ("stage/correct", "stage/built", "r_lat", "faults", "waiting_share", "waiting_s", "reward_refinement"):
+    for part in (
+        "stage/correct",
+        "stage/built",
+        "r_lat",
+        "utility",
+        "faults",
+        "waiting_share",
+        "waiting_s",
+        "reward_refinement",
+    ):
         assert logged(out, part), part
 
 
