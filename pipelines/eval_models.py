@@ -54,14 +54,6 @@ def generated(
     return [*kept.values(), *faults.values()]
 
 
-class _Client(llm.Client):
-    """A client that asks for text, not for a JSON object."""
-
-    def __init__(self, url: str, model: str, rpm: int, deadline_s: float) -> None:
-        super().__init__(url, model, rpm, deadline_s)
-        self._formatted = False
-
-
 def _asked(
     source: Source, prompts: dict[str, Prompt], wanted: Sequence[tuple[str, int]], settings: Settings
 ) -> Generator[Text, None, None]:
@@ -75,7 +67,14 @@ def _asked(
         began = time.monotonic()
         try:
             if not hasattr(here, "client"):
-                here.client = _Client(source.endpoint or "", source.model or "", settings.rpm, settings.deadline_s)
+                here.client = llm.Client(
+                    source.endpoint,
+                    source.model or "",
+                    settings.rpm,
+                    settings.deadline_s,
+                    formatted=False,
+                    sampling=settings.sampling(source),
+                )
             reply = here.client.ask(prompts[id].messages).text
         except llm.LlmError as error:
             if error.kind == "unauthorized":
@@ -118,7 +117,7 @@ def _sampled(
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
     model = model.to(device).eval()
-    vocabulary, stuck = None, 0
+    asked, vocabulary, stuck = settings.sampling(source), None, 0
     ends = _ends(model, tokenizer)
     if settings.constrain:
         from littledragon.pipelines.legal_decoding import LegalTokens, vocabulary_of
@@ -137,12 +136,12 @@ def _sampled(
         inputs = tokenizer(
             [written[id] for id, _ in batch], return_tensors="pt", padding=True, add_special_tokens=False
         ).to(device)
-        room = min(settings.max_tokens, most - inputs["input_ids"].shape[1])
+        room = min(asked["max_tokens"], most - inputs["input_ids"].shape[1])
         began = time.monotonic()
         if room > 0:
             sampling = (
-                {"do_sample": True, "temperature": settings.temperature, "top_k": 0, "top_p": 1.0}
-                if settings.temperature > 0
+                {"do_sample": True, "temperature": asked["temperature"], "top_k": 0, "top_p": 1.0}
+                if asked["temperature"] > 0
                 else {"do_sample": False}
             )
             masks = [LegalTokens(vocabulary, inputs["input_ids"].shape[1])] if vocabulary is not None else []

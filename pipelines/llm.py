@@ -18,7 +18,7 @@ import socket
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -67,12 +67,23 @@ class Answer:
 class Client:
     """One model behind one endpoint."""
 
-    def __init__(self, url: str | None, model: str, rpm: int, deadline_s: float) -> None:
+    def __init__(
+        self,
+        url: str | None,
+        model: str,
+        rpm: int,
+        deadline_s: float,
+        *,
+        formatted: bool = True,
+        sampling: Mapping[str, Any] | None = None,
+    ) -> None:
         """Args:
         url: base URL of the endpoint; None is OpenAI's own.
         model: the model's name there.
         rpm: requests a minute at most, over all processes of this machine that use this endpoint.
         deadline_s: of one question, retries and waiting included.
+        formatted: ask for a JSON object, unless the endpoint knows no such thing.
+        sampling: other fields of a request: temperature, max_tokens.
 
         Raises:
         LlmError: the key in the environment is none.
@@ -93,7 +104,8 @@ class Client:
             http_client=DefaultHttpxClient(event_hooks={"request": [self._watch], "response": [self._refuse]}),
         )
         self._watchdog: _Watchdog | None = None
-        self._formatted = True
+        self._formatted = formatted
+        self._sampling = dict(sampling or {})
         self._model = model
         self._deadline_s = deadline_s
         self._limit = _RateLimit(str(url), rpm)
@@ -103,7 +115,7 @@ class Client:
         self._sdk.close()
 
     def ask(self, messages: Sequence[Message]) -> Answer:
-        """The model's reply to a dialogue, asked for as a JSON object.
+        """The model's reply to a dialogue.
 
         Whatever the endpoint says, an echo of the key is blotted out: replies and errors are stored.
 
@@ -143,7 +155,7 @@ class Client:
 
         late = LlmError("deadline", f"no whole answer within {self._deadline_s:g} s")
         request: Any = self._sdk.chat.completions.with_streaming_response
-        wish: dict[str, Any] = {"response_format": {"type": "json_object"}} if formatted else {}
+        wish = self._sampling | ({"response_format": {"type": "json_object"}} if formatted else {})
         with _Watchdog(end) as self._watchdog:
             try:
                 timeout = max(end - time.monotonic(), 0.01)

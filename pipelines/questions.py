@@ -7,6 +7,7 @@ import functools
 import hashlib
 import itertools
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -27,6 +28,8 @@ SEARCHES: Final[tuple[Baseline, ...]] = ("search", "stock")
 
 SAMPLES: Final = 8
 """Outputs of a prompt, as Table 1's percentages fit."""
+LOCAL: Final[Mapping[str, Any]] = {"temperature": 1.0, "max_tokens": 8192}
+"""How a local model samples."""
 MAX_OUTPUTS: Final = 1024
 """Outputs of one prompt, at most."""
 PIECE: Final = 32 << 20
@@ -92,11 +95,12 @@ class Settings:
     """How to generate and to judge. samples: outputs of a prompt. limit: prompts of each mode at most, 0 for all; of
     a search tasks, of each family in turn.
 
-    threads: outputs judged at once; with 1 the time to kernel is free of waiting for others. repeat_ms, build_s: as
-    `validators.service`. rpm, deadline_s: of an endpoint's requests. temperature, max_tokens, batch, seed: of a local
-    model; constrain: it writes legal tokens only (`pipelines.legal_decoding`). seed: also of random and of a search.
-    trials: of one task's search; read: after how many its best counts, which is a result of its own (empty: after 8,
-    32, 128 and all). per_round: trials of a round of our search. timeout_s: of stock's builder.
+    threads: outputs judged at once; with 1, and batch 1, the time to kernel is free of waiting for others. repeat_ms,
+    build_s: as `validators.service`. rpm, deadline_s: of an endpoint's requests. temperature, max_tokens: of a model; a
+    local one has `LOCAL` without, an endpoint what it takes itself. batch, seed: of a local model; constrain: it writes
+    legal tokens only (`pipelines.legal_decoding`). seed: also of random and of a search. trials: of one task's search;
+    read: after how many its best counts, which is a result of its own (empty: after 8, 32, 128 and all). per_round:
+    trials of a round of our search. timeout_s: of stock's builder.
     """
 
     split: str = "test"
@@ -110,8 +114,8 @@ class Settings:
     build_s: float = 30.0
     rpm: int = 600
     deadline_s: float = 600.0
-    temperature: float = 1.0
-    max_tokens: int = 8192
+    temperature: float | None = None
+    max_tokens: int | None = None
     batch: int = 16
     seed: int = 0
     trials: int = 128
@@ -136,8 +140,14 @@ class Settings:
         elif source.baseline == "random":
             names = ("seed",)
         elif local:
-            names = ("temperature", "max_tokens", "seed", "constrain")
-        return {name: getattr(self, name) for name in names}
+            names = ("seed", "constrain")
+        return self.sampling(source) | {name: getattr(self, name) for name in names}
+
+    def sampling(self, source: Source) -> Row:
+        """How this source's model samples, as far as it was said or is ours to say; empty where there is none."""
+        given = {"temperature": self.temperature, "max_tokens": self.max_tokens}
+        said = {name: value for name, value in given.items() if value is not None}
+        return {} if source.model is None else said if source.endpoint is not None else {**LOCAL, **said}
 
 
 @dataclass(frozen=True)

@@ -268,9 +268,10 @@ def test_an_endpoint(release: Path, tmp_path: Path, endpoint: Any, monkeypatch: 
 
     with endpoint.serve(script) as (url, asked_of):
         source, results = Source(endpoint=url, model="some-model"), tmp_path / "e.jsonl"
-        settings = Settings(**vars(SETTINGS) | {"threads": 1})
+        settings = Settings(**vars(SETTINGS) | {"threads": 1, "temperature": 0.7})
         found = evaluate.evaluate(release, source, results, settings)
         assert len(asked_of) == 12
+        assert {(one["temperature"], "max_tokens" in one) for one in asked_of} == {(0.7, False)}
         assert {len(one["messages"]) for one in asked_of} == {2, 4}
         assert not any("response_format" in one for one in asked_of)
         construct, refine = found.group("construct"), found.group("refine")
