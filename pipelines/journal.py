@@ -14,7 +14,6 @@ from littledragon.release import published
 
 Row = dict[str, Any]
 
-"""Outputs of a prompt, as Table 1's percentages fit."""
 MAX_LINE: Final = 8 << 20
 """Bytes of a line of a JSONL file: a text of `tsel.MAX_TEXT` letters, each of them escaped."""
 MAX_TOTAL: Final = 4 << 30
