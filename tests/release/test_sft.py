@@ -406,6 +406,26 @@ def test_the_command_line_trains_lora_adapters_on_a_local_model(
 
 
 @pytest.mark.slow
+def test_two_processes_train_as_one(release: Path, tokenizer: Any, tmp_path: Path) -> None:
+    """Their gradients are summed over the weights of both, so the same rows give the same model."""
+    from safetensors.torch import load_file
+
+    model = tmp_path / "model"
+    tiny_model(tokenizer).save_pretrained(model)
+    tokenizer.save_pretrained(model)
+    launch = [str(Path(sys.executable).with_name("accelerate")), "launch", "--cpu", "--num_machines", "1"]
+    for count in (1, 2):
+        more = ["--num_processes", str(count), "--mixed_precision", "no", "--dynamo_backend", "no"]
+        script = [sft.__file__, "--data", release, "--model", model, "--out", tmp_path / str(count)]
+        training = ["--max-steps", "3", "--batch", "4", "--learning-rate", "0.01", "--eval-rows", "0"]
+        subprocess.run([*launch, *more, *map(str, script), *training], check=True, timeout=300)
+    one, two = (load_file(tmp_path / count / "model.safetensors") for count in ("1", "2"))
+    for name, value in one.items():
+        assert (value - two[name]).abs().max() < 1e-6, name
+    assert (one["model.norm.weight"] != 1).any()
+
+
+@pytest.mark.slow
 def test_tiny_trains_and_is_loaded_again_through_dragon(release: Path, tmp_path: Path) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
