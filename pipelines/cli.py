@@ -215,7 +215,7 @@ def replay(id: str, workdir: Path, release: Path | None, **options: Any) -> int:
 @click.option("--environment", "environment_id", help="Whose latencies, where the release has several.")
 @click.option("--workers", type=click.IntRange(1, 1024), help="Processes that build; one a core.")
 @click.option("--repeat-ms", type=click.FloatRange(0.1, 1000), default=10.0, show_default=True, help="Of five repeats.")
-@click.option("--build-s", type=click.FloatRange(1, 3600), default=30.0, show_default=True, help="Deadline of a build.")
+@click.option("--build-s", type=click.FloatRange(1, 3600), default=60.0, show_default=True, help="Deadline of a build.")
 def serve(release: Path, **options: Any) -> None:
     """Answer over HTTP what completions for a release's tasks are worth: POST /evaluate, GET /health."""
     from littledragon.pipelines import serve as server
@@ -436,7 +436,7 @@ def _list_unnamed(store: "Store") -> None:
 @click.option("--threads", type=click.IntRange(1, 1024), help="Outputs judged at once; 1 for clean times to kernel.")
 @click.option("--workers", type=click.IntRange(1, 1024), help="Processes that build; one a core.")
 @click.option("--repeat-ms", type=click.FloatRange(0.1, 1000), default=10.0, show_default=True, help="Of five repeats.")
-@click.option("--build-s", type=click.FloatRange(1, 3600), default=30.0, show_default=True, help="Deadline of a build.")
+@click.option("--build-s", type=click.FloatRange(1, 3600), default=60.0, show_default=True, help="Deadline of a build.")
 @click.option("--rpm", type=click.IntRange(1, 1_000_000), default=600, show_default=True, help="Endpoint: a minute.")
 @click.option("--deadline-s", type=click.FloatRange(1, 86400), default=600.0, show_default=True, help="Of an answer.")
 @click.option("--temperature", type=click.FloatRange(0, 10), help="Of a model; 1 for a local one.")
@@ -445,7 +445,9 @@ def _list_unnamed(store: "Store") -> None:
 @click.option("--constrain", is_flag=True, help="Local model: only tokens that keep its text a legal graph.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Of sampling, searches and the intervals.")
 @click.option("--trials", type=click.IntRange(1, 100_000), default=128, show_default=True, help="Search, stock.")
-@click.option("--read", help="Search, stock: a result for each of these numbers of trials; 8,32,128 if not given.")
+@click.option(
+    "--read", help="Search, stock: a result at each of these numbers of trials; 8,32,128, of stock 64 and all."
+)
 @click.option("--per-round", type=click.IntRange(1, 1024), default=16, show_default=True, help="Search: trials.")
 @click.option(
     "--timeout",
@@ -532,16 +534,20 @@ def eval_times(
     """Time to kernel of the first outputs in RESULTS, against the searches in TRIALS (FILE.trials.jsonl)."""
     from rich.console import Console
 
-    from littledragon.pipelines import eval_search
+    from littledragon.pipelines import eval_search, evaluate
+    from littledragon.pipelines.journal import lines_of
     from littledragon.release import times
 
     found = eval_search.times_of(results, trials, count, seed)
     if as_json:
         click.echo(times.dumps(found), nl=False)
         return
+    run = next(lines_of(results), {}).get("run")
+    crowded = evaluate.crowded(run) if isinstance(run, dict) else None
+    note = f"The model's times hold waiting for other outputs: {crowded}." if crowded else None
     console = Console(width=None if sys.stdout.isatty() else 200)
     for one in found:
-        for table in [*([times.task_table(one)] if each else []), *times.tables(one)]:
+        for table in [*([times.task_table(one)] if each else []), *times.tables(one, note)]:
             console.print(table)
 
 

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import math
+import time
 from collections import defaultdict
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -12,8 +13,9 @@ from littledragon.compiler import rules as rule_sets
 from littledragon.compiler import slots, targets
 from littledragon.compiler.children import ChildError
 from littledragon.pipelines.errors import UserError
+from littledragon.pipelines.eval_trials import is_fault
 from littledragon.pipelines.progress import busy
-from littledragon.pipelines.questions import Baseline, Prompt, Settings, Text, ask_child
+from littledragon.pipelines.questions import PIECE, Baseline, Prompt, Settings, Text, ask_child
 from littledragon.pipelines.threads import in_children
 from littledragon.release import published
 from littledragon.release.published import Unreadable
@@ -25,11 +27,14 @@ from littledragon.validators.service import Task
 
 Row = dict[str, Any]
 
-TRAINING_COLUMNS: Final = ("example_id", "split", "workload_id", "latency_us")
+TRAINING_COLUMNS: Final = ("example_id", "split", "workload_id", "environment_id", "latency_us")
 DRAW_S: Final = 900.0
-"""For all draws of a prompt."""
+"""For all draws of a prompt: a space in which nothing legal is found by then gives empty outputs."""
+LATE_S: Final = 300.0
+"""A draw that began in time may take so long: whoever takes longer has died of it."""
 DEATHS: Final = 3
 """TVM dies of some traces: so often others are drawn."""
+DRAW: Final = "littledragon.compiler.draws:draw"
 
 
 def baseline(release: Path, name: Baseline, prompts: dict[str, Prompt]) -> Iterator[Text]:
@@ -44,24 +49,29 @@ def baseline(release: Path, name: Baseline, prompts: dict[str, Prompt]) -> Itera
 def _nearest(release: Path, prompts: dict[str, Prompt]) -> Iterator[Text]:
     """The fastest answer to the nearest training workload; what is not known of one is an empty text."""
     ids = sorted({prompt.task_id for prompt in prompts.values()})
+    environments = sorted({prompt.environment_id for prompt in prompts.values()})
+    folder = str(release.absolute())
+    texts: dict[str, str] = {}
     try:
         with busy("looking for the nearest training rows"):
-            parts = [
-                ask_child("eval_baselines:nearest", folder=str(release.absolute()), workloads=ids[first : first + 256])[
-                    "found"
-                ]
-                for first in range(0, len(ids), 256)
-            ]
+            asked = {"folder": folder, "workloads": ids, "environments": environments}
+            found = ask_child("eval_baselines:nearest", **asked)["found"]
+            wanted = sorted({near["example_id"] for near in found.values()})
+            place: list[int] | None = [0, 0] if wanted else None
+            while place is not None:
+                piece = ask_child("eval_baselines:read_answers", folder=folder, wanted=wanted, place=place)
+                texts |= piece["texts"]
+                place = piece["place"]
     except Unreadable as error:
         raise UserError(str(error)) from None
-    found = {id: one for part in parts for id, one in part.items()}
     for id, prompt in prompts.items():
         near = found.get(prompt.task_id)
-        yield Text(id, 0, retiled(near["completion"], near["theirs"], near["ours"]) if near else "")
+        yield Text(id, 0, retiled(texts[near["example_id"]], near["theirs"], near["ours"]) if near else "")
 
 
-def nearest(folder: str, workloads: list[str]) -> Row:
-    """For each of these workloads the nearest one of the training split: its answer, and both workloads' extents.
+def nearest(folder: str, workloads: list[str], environments: list[str]) -> Row:
+    """For each of these workloads the nearest one of the training split: the id of its fastest answer in these
+    environments, and both workloads' extents.
 
     Nearest: of the same signature, then of the same number of extents, then by the sum of |log| of their ratios.
     Runs in a child of bounded memory.
@@ -69,16 +79,16 @@ def nearest(folder: str, workloads: list[str]) -> Row:
     Raises:
         Unreadable: a file that no release of ours holds.
     """
-    return published.bounded(folder, functools.partial(_find_nearest, Path(folder), workloads))
+    return published.bounded(folder, functools.partial(_find_nearest, Path(folder), workloads, environments))
 
 
-def _find_nearest(root: Path, workloads: list[str]) -> Row:
-    files = [path for mode in ("construction", "refinement") for path in published.files(root, f"{mode}/*.parquet")]
+def _find_nearest(root: Path, workloads: list[str], environments: list[str]) -> Row:
     best: dict[str, tuple[float, str]] = {}
-    for path in files:
+    for path in _examples(root):
         for rows in published.batches(path, TRAINING_COLUMNS, 0):
             for row in rows:
-                if row["split"] == "train" and None not in row.values():
+                ours = row["split"] == "train" and row["environment_id"] in environments
+                if ours and None not in row.values():
                     one = (row["latency_us"], row["example_id"])
                     best[row["workload_id"]] = min(one, best.get(row["workload_id"], one))
     cells = _cells(root)
@@ -88,16 +98,47 @@ def _find_nearest(root: Path, workloads: list[str]) -> Row:
         if workload in cells and training:
             ranked = ((_distance(*cells[workload], *cells[id]), id) for id in training)
             chosen[workload] = min(ranked)[1]
-    wanted = {best[id][1] for id in chosen.values()}
-    texts: dict[str, str] = {}
-    for path in files:
-        for rows in published.batches(path, ("example_id", "completion"), 0):
-            texts |= {row["example_id"]: row["completion"] for row in rows if row["example_id"] in wanted}
     found = {
-        workload: {"completion": texts[best[near][1]] or "", "theirs": cells[near][1], "ours": cells[workload][1]}
+        workload: {"example_id": best[near][1], "theirs": cells[near][1], "ours": cells[workload][1]}
         for workload, near in chosen.items()
     }
     return {"found": found}
+
+
+def read_answers(folder: str, wanted: list[str], place: list[int]) -> Row:
+    """The answers of these examples from this file and row on, some at a time, and the place where to go on. Runs in a
+    child of bounded memory.
+
+    Raises:
+        Unreadable: a file that no release of ours holds.
+    """
+    return published.bounded(folder, functools.partial(_read_answers, Path(folder), set(wanted), place))
+
+
+def _read_answers(root: Path, wanted: set[str], place: list[int]) -> Row:
+    texts: dict[str, str] = {}
+    size = 0
+    number, first = place
+    files = _examples(root)
+    for at in range(number, len(files)):
+        ids = [row["example_id"] for rows in published.batches(files[at], ("example_id",), 0) for row in rows]
+        if wanted.isdisjoint(ids[first:]):
+            first = 0
+            continue
+        for rows in published.batches(files[at], ("example_id", "completion"), first):
+            found = {row["example_id"]: row["completion"] or "" for row in rows if row["example_id"] in wanted}
+            texts |= found
+            size += sum(map(len, found.values()))
+            first += len(rows)
+            if size > PIECE:
+                return {"texts": texts, "place": [at, first]}
+        first = 0
+    return {"texts": texts, "place": None}
+
+
+def _examples(root: Path) -> list[Path]:
+    """The files of all examples, always in the same order."""
+    return [path for mode in ("construction", "refinement") for path in published.files(root, f"{mode}/*.parquet")]
 
 
 def drawn(
@@ -109,7 +150,7 @@ def drawn(
 ) -> Generator[Text, None, None]:
     """Random legal members of the design spaces of these prompts' tasks, for each prompt its own.
 
-    An output is empty where no draw was legal; one that nobody could draw is a fault.
+    An output is empty where no draw was legal in time, or TVM died of each; one that nobody could draw is a fault.
 
     Raises:
         UserError: no device of the tasks here, or a task without a rule set.
@@ -122,24 +163,25 @@ def drawn(
 
     def draw(id: str) -> list[Text]:
         task = tasks[prompts[id].task_id]
-        why: object = None
+        device = devices.open_device(settings.device, task.target)
+        began = time.monotonic()
         for attempt in range(DEATHS):
             try:
-                found = devices.open_device(settings.device, task.target).on_slot(
-                    "littledragon.compiler.draws:draw",
-                    DRAW_S,
+                found = device.on_slot(
+                    DRAW,
+                    DRAW_S + LATE_S,
                     module=task.module,
                     target=task.target,
                     rules=rules[task.task_id],
                     count=max(numbers[id]) + 1,
                     state=int(digest([settings.seed, id, attempt]), 16) % (1 << 28) + 1,
+                    budget_s=DRAW_S,
                 )
                 return [Text(id, n, found[n]["text"] or "", found[n]["seconds"]) for n in numbers[id]]
             except (ChildError, OSError) as error:
-                why = error
-                if not isinstance(error, ChildError) or error.interrupted or error.kind != "crashed":
-                    break
-        return [Text(id, number, "", fault=f"no draw: {published.short(why)}") for number in numbers[id]]
+                if is_fault(error, raising=True):
+                    return [Text(id, number, "", fault=f"no draw: {published.short(error)}") for number in numbers[id]]
+        return [Text(id, number, "", time.monotonic() - began) for number in numbers[id]]
 
     try:
         for texts in in_children(draw, list(numbers), settings.at_once):

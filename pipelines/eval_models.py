@@ -1,26 +1,34 @@
 """What models write for the prompts of `dragon eval`: behind an OpenAI-compatible endpoint, or on this machine."""
 
 import contextlib
+import functools
+import itertools
 import threading
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections import Counter
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from littledragon.pipelines import llm
 from littledragon.pipelines.errors import UserError
 from littledragon.pipelines.journal import Journal
 from littledragon.pipelines.progress import Counts, busy, say
-from littledragon.pipelines.questions import Prompt, Settings, Source, Text, is_number
+from littledragon.pipelines.questions import ENDED, Prompt, Settings, Source, Text, is_number
 from littledragon.pipelines.threads import side_by_side
 from littledragon.release import published
 from littledragon.schemas.ids import digest
 
+if TYPE_CHECKING:
+    from littledragon.pipelines.legal_decoding import Vocabulary
+
 Row = dict[str, Any]
 
-
-Writer = Callable[[Sequence[tuple[str, int]]], Generator[Text, None, None]]
-"""Writes these outputs, prompt and number of each, in any order."""
+_One = tuple[str, int]
+"""An output: its prompt and number."""
+Writer = Callable[[Sequence[_One]], Generator[Text, None, None]]
+"""Writes these outputs, in any order."""
 
 
 def generated(
@@ -29,42 +37,59 @@ def generated(
     """What the model (or another writer) writes; what it wrote for an earlier run of the same is read."""
     run = {"source": source.as_dict()} | settings.deciding(source)
     with Journal(path, {"run": run}) as journal:
-        kept: dict[tuple[str, int], Text] = {}
+        kept: dict[_One, Text] = {}
         for row in journal.rows:
             id, number, output, seconds = (row.get(name) for name in ("example_id", "number", "output", "seconds"))
-            if not (isinstance(id, str) and type(number) is int and isinstance(output, str) and is_number(seconds)):
+            if not (isinstance(id, str) and type(number) is int and isinstance(output, str) and is_number(seconds)) or (
+                row.get("ended") not in (None, *ENDED)
+            ):
                 raise UserError(f"{path}: a row that is no output: choose another --out")
             if id in prompts and 0 <= number < settings.samples:
-                kept[id, number] = Text(id, number, output, seconds)
+                kept[id, number] = Text(id, number, output, seconds, ended=row.get("ended"))
         wanted = [(id, n) for n in range(settings.samples) for id in prompts if (id, n) not in kept]
         progress = Counts("generating", len(wanted) + len(kept), {"kept": len(kept)} if kept else {})
-        faults: dict[tuple[str, int], Text] = {}
+        faults: dict[_One, Text] = {}
         ask = _asked if source.endpoint else _sampled
         with contextlib.closing(writer(wanted) if writer else ask(source, prompts, wanted, settings)) as generated:
             for text in generated:
                 where = (text.example_id, text.number)
                 if text.fault is None:
                     line = {"example_id": text.example_id, "number": text.number, "output": text.output}
-                    journal.append(line | {"seconds": text.seconds})
+                    journal.append(line | {"seconds": text.seconds} | ({"ended": text.ended} if text.ended else {}))
                     kept[where] = text
                 else:
                     faults[where] = text
                 progress.one("written" if text.fault is None else "faults")
         progress.end()
+    _say_how_they_ended(kept.values())
     return [*kept.values(), *faults.values()]
 
 
+def _say_how_they_ended(texts: Iterable[Text]) -> None:
+    """How many of a model's outputs ended in which way, where anybody knows."""
+    counts = Counter(text.ended for text in texts if text.ended is not None)
+    words = {
+        "eos": "ended by themselves",
+        "cut": "cut at their bound of tokens",
+        "stuck": "ended as no token was legal",
+    }
+    if counts:
+        say(
+            f"eval: of {counts.total()} outputs "
+            + ", ".join(f"{counts[one]} {words[one]}" for one in ENDED if counts[one])
+        )
+
+
 def _asked(
-    source: Source, prompts: dict[str, Prompt], wanted: Sequence[tuple[str, int]], settings: Settings
+    source: Source, prompts: dict[str, Prompt], wanted: Sequence[_One], settings: Settings
 ) -> Generator[Text, None, None]:
     """The replies of an endpoint, many questions at once. Raises UserError: it takes none of them."""
     assert source.endpoint is not None
     assert source.model is not None
     here = threading.local()
 
-    def ask(what: tuple[str, int]) -> Text:
+    def ask(what: _One) -> Text:
         id, number = what
-        began = time.monotonic()
         try:
             if not hasattr(here, "client"):
                 here.client = llm.Client(
@@ -75,28 +100,39 @@ def _asked(
                     formatted=False,
                     sampling=settings.sampling(source),
                 )
-            reply = here.client.ask(prompts[id].messages).text
+            answer = here.client.ask(prompts[id].messages)
         except llm.LlmError as error:
             if error.kind == "unauthorized":
                 raise UserError(f"{source.endpoint}: {error.detail}") from None
             if error.kind not in llm.FINAL or error.detail.startswith("HTTP "):
                 return Text(id, number, "", fault=f"no output: {error}")
-            reply = ""  # the model refused, or wrote more than it may: its own failure
-        return Text(id, number, reply, time.monotonic() - began)
+            # The model refused, or wrote more than it may: its own failure.
+            return Text(id, number, "", error.seconds, ended="cut" if error.kind == "too_long" else None)
+        return Text(id, number, answer.text, answer.seconds, ended="eos")
 
     yield from side_by_side(ask, wanted, settings.threads or 16)
 
 
-def _sampled(
-    source: Source, prompts: dict[str, Prompt], wanted: Sequence[tuple[str, int]], settings: Settings
-) -> Generator[Text, None, None]:
-    """What a local model writes, some prompts at once; the seconds of each are those of its batch.
+@dataclass(frozen=True)
+class _Local:
+    """A local model, loaded. ends: the tokens that end an answer. most: positions of its context. vocabulary: of its
+    tokens, where they are masked."""
 
-    Raises:
-        UserError: no model lies there, or it has no chat template.
-    """
-    if not wanted:
-        return
+    model: Any
+    tokenizer: Any
+    ends: list[int]
+    most: int
+    vocabulary: "Vocabulary | None"
+
+    def tokens(self, prompt: Prompt) -> list[int]:
+        """What the model is asked, in tokens."""
+        said = self.tokenizer.apply_chat_template(prompt.messages, tokenize=False, add_generation_prompt=True)
+        found: list[int] = self.tokenizer(said, add_special_tokens=False)["input_ids"]
+        return found
+
+
+def _loaded(source: Source, settings: Settings) -> _Local:
+    """Raises UserError: no model lies there, or it has no chat template, or no end."""
     if not Path(source.model or "").is_dir():
         raise UserError(f"--model {source.model}: no folder of a model (or give --endpoint URL too)")
     try:
@@ -107,61 +143,147 @@ def _sampled(
     device = "cuda" if torch.cuda.is_available() else "cpu"
     try:
         with busy(f"loading {source.model}"):
-            tokenizer = AutoTokenizer.from_pretrained(source.model, local_files_only=True, padding_side="left")
+            tokenizer = AutoTokenizer.from_pretrained(source.model, local_files_only=True)
             dtype = torch.bfloat16 if device == "cuda" else torch.float32
             model = AutoModelForCausalLM.from_pretrained(source.model, local_files_only=True, dtype=dtype)
     except (OSError, ValueError, KeyError) as error:
         raise UserError(f"--model {source.model}: {published.short(error)}") from None
     if tokenizer.chat_template is None:
         raise UserError(f"--model {source.model}: its tokenizer has no chat template")
-    if tokenizer.pad_token_id is None:
-        tokenizer.pad_token = tokenizer.eos_token
-    model = model.to(device).eval()
-    asked, vocabulary, stuck = settings.sampling(source), None, 0
-    ends = _ends(model, tokenizer)
+    if not (ends := _ends(model, tokenizer)):
+        raise UserError(f"--model {source.model}: it has no token that ends an answer: give its tokenizer an eos_token")
+    vocabulary = None
     if settings.constrain:
-        from littledragon.pipelines.legal_decoding import LegalTokens, vocabulary_of
+        from littledragon.pipelines.legal_decoding import vocabulary_of
 
         vocabulary = vocabulary_of(tokenizer, ends)
     most = int(getattr(model.config.get_text_config(), "max_position_embeddings", 1 << 20))
-    written = {
-        id: tokenizer.apply_chat_template(prompts[id].messages, tokenize=False, add_generation_prompt=True)
-        for id in {id for id, _ in wanted}
-    }
-    # Prompts of like length together: padding is work too.
-    order = sorted(wanted, key=lambda one: (one[1], len(written[one[0]]), one[0]))
-    for first in range(0, len(order), settings.batch):
-        batch = order[first : first + settings.batch]
-        torch.manual_seed(int(digest([settings.seed, batch]), 16) % (1 << 63))
-        inputs = tokenizer(
-            [written[id] for id, _ in batch], return_tensors="pt", padding=True, add_special_tokens=False
-        ).to(device)
-        room = min(asked["max_tokens"], most - inputs["input_ids"].shape[1])
-        began = time.monotonic()
-        if room > 0:
-            sampling = (
-                {"do_sample": True, "temperature": asked["temperature"], "top_k": 0, "top_p": 1.0}
-                if asked["temperature"] > 0
-                else {"do_sample": False}
-            )
-            masks = [LegalTokens(vocabulary, inputs["input_ids"].shape[1])] if vocabulary is not None else []
-            with torch.inference_mode():
-                tokens = model.generate(
-                    input_ids=inputs["input_ids"], attention_mask=inputs["attention_mask"], max_new_tokens=room,
-                    eos_token_id=ends, pad_token_id=tokenizer.pad_token_id, logits_processor=masks, **sampling,
-                )[:, inputs["input_ids"].shape[1] :]  # fmt: skip
-            replies = [_before(row, ends, tokenizer) for row in tokens.tolist()]
-            stuck += sum(mask.stuck for mask in masks)
+    return _Local(model.to(device).eval(), tokenizer, ends, most, vocabulary)
+
+
+def _sampled(
+    source: Source, prompts: dict[str, Prompt], wanted: Sequence[_One], settings: Settings
+) -> Generator[Text, None, None]:
+    """What a local model writes, some prompts at once; the seconds of each are those of its batch.
+
+    Batches are those of all prompts, also where some outputs are there already: where a run was interrupted decides no
+    output of the next one.
+
+    Raises:
+        UserError: no model lies there, or it has no chat template, or no end.
+    """
+    if not wanted:
+        return
+    local, most = _loaded(source, settings), settings.sampling(source)["max_tokens"]
+    lengths = {id: len(local.tokens(prompt)) for id, prompt in prompts.items()}
+    room = {id: max(0, min(most, local.most - length)) for id, length in lengths.items()}
+    every = [(id, number) for number in range(settings.samples) for id in prompts]
+    write = functools.partial(_written, local, prompts, room, source, settings)
+    missing, largest = set(wanted), settings.batch
+    for batch in batches(every, lengths, room, settings.batch):
+        if missing.isdisjoint(batch):
+            continue
+        parts, fits = halved(write, batch, largest)
+        if fits < largest:
+            say(f"eval: {largest} outputs at once do not fit into the GPU's memory: {fits} from now on")
+            largest = fits
+        for part, texts in parts:
+            lost = "no output: the GPU's memory does not suffice for it"
+            for text in texts if texts is not None else [Text(id, n, "", fault=lost) for id, n in part]:
+                if (text.example_id, text.number) in missing:
+                    yield text
+    del local, write
+    _free()  # the kernels that are judged next need the memory
+
+
+def batches(
+    outputs: Sequence[_One], lengths: Mapping[str, int], room: Mapping[str, int], size: int
+) -> Iterator[list[_One]]:
+    """All outputs, `size` at once, those together whose prompts have a like number of tokens: padding is work too.
+
+    Where prompts leave different room for an answer they are not put together, so that each has all of its own.
+    """
+    order = sorted(outputs, key=lambda one: (-room[one[0]], one[1], lengths[one[0]], one[0]))
+    for _, same in itertools.groupby(order, key=lambda one: room[one[0]]):
+        alike = list(same)
+        yield from (alike[first : first + size] for first in range(0, len(alike), size))
+
+
+def halved(
+    write: Callable[[Sequence[_One]], list[Text]], batch: Sequence[_One], largest: int
+) -> tuple[list[tuple[Sequence[_One], list[Text] | None]], int]:
+    """What is written of a batch, in parts of at most `largest`, or of half as many each time that memory does not
+    suffice; and how many fitted. None of an output that does not fit alone."""
+    import torch
+
+    waiting: list[Sequence[_One]] = [batch[first : first + largest] for first in range(0, len(batch), largest)]
+    done: list[tuple[Sequence[_One], list[Text] | None]] = []
+    while waiting:
+        part = waiting.pop(0)
+        try:
+            texts: list[Text] | None = write(part)
+        except torch.OutOfMemoryError:
+            texts = None
+        if texts is None:
+            _free()
+        if texts is None and len(part) > 1:
+            largest = (len(part) + 1) // 2
+            left = [*part, *(one for later in waiting for one in later)]
+            waiting = [left[first : first + largest] for first in range(0, len(left), largest)]
         else:
-            replies = [""] * len(batch)  # the prompt leaves no room in the model's context: its own failure
-        took = time.monotonic() - began
-        for (id, number), reply in zip(batch, replies, strict=True):
-            yield Text(id, number, reply, took)
-    if stuck:
-        say(f"eval: {stuck} of {len(order)} outputs were ended where no token was legal")
-    del model
-    if device == "cuda":
-        torch.cuda.empty_cache()  # the kernels that are judged next need the memory
+            done.append((part, texts))
+    return done, largest
+
+
+def _written(
+    local: _Local,
+    prompts: dict[str, Prompt],
+    room: Mapping[str, int],
+    source: Source,
+    settings: Settings,
+    batch: Sequence[_One],
+) -> list[Text]:
+    """What the model writes of one batch, whose prompts all leave as many tokens of room."""
+    import torch
+
+    if not room[batch[0][0]]:  # its own failure: the prompt alone fills the model's context
+        return [Text(id, number, "", 0.0, ended="cut") for id, number in batch]
+    asked = [local.tokens(prompts[id]) for id, _ in batch]
+    longest, device = max(map(len, asked)), local.model.device
+    padding = local.ends[0] if local.tokenizer.pad_token_id is None else local.tokenizer.pad_token_id
+    inputs = torch.tensor([[padding] * (longest - len(one)) + one for one in asked], device=device)
+    attention = torch.tensor([[0] * (longest - len(one)) + [1] * len(one) for one in asked], device=device)
+    masks = []
+    if local.vocabulary is not None:
+        from littledragon.pipelines.legal_decoding import LegalTokens
+
+        masks = [LegalTokens(local.vocabulary, longest)]
+    temperature = settings.sampling(source)["temperature"]
+    how = {"do_sample": True, "temperature": temperature, "top_k": 0, "top_p": 1.0} if temperature > 0 else {}
+    torch.manual_seed(int(digest([settings.seed, batch]), 16) % (1 << 63))
+    began = time.monotonic()
+    with torch.inference_mode():
+        tokens = local.model.generate(
+            input_ids=inputs, attention_mask=attention, max_new_tokens=room[batch[0][0]], eos_token_id=local.ends,
+            pad_token_id=padding, logits_processor=masks, **(how or {"do_sample": False}),
+        )[:, longest:].tolist()  # fmt: skip
+    took = time.monotonic() - began
+    stuck = {place for mask in masks for place in mask.stuck}
+    texts = []
+    for place, ((id, number), row) in enumerate(zip(batch, tokens, strict=True)):
+        stop = next((at for at, token in enumerate(row) if token in local.ends), None)
+        ended = "stuck" if place in stuck else "cut" if stop is None else "eos"
+        said = local.tokenizer.decode(row[:stop], skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        texts.append(Text(id, number, str(said), took, ended=ended))
+    return texts
+
+
+def _free() -> None:
+    """Give the memory back that a GPU's allocator keeps."""
+    import torch
+
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
 
 
 def _ends(model: Any, tokenizer: Any) -> list[int]:
@@ -174,9 +296,3 @@ def _ends(model: Any, tokenizer: Any) -> list[int]:
     tail = tokenizer(said.rpartition("ANSWER")[2].strip(), add_special_tokens=False)["input_ids"][:1]
     ends |= set(tail) & set(tokenizer.all_special_ids)
     return sorted(end for end in ends if end is not None)
-
-
-def _before(tokens: list[int], ends: Sequence[int], tokenizer: Any) -> str:
-    """The text of what comes before the end."""
-    stop = next((at for at, token in enumerate(tokens) if token in ends), len(tokens))
-    return str(tokenizer.decode(tokens[:stop], skip_special_tokens=True, clean_up_tokenization_spaces=False))

@@ -6,22 +6,21 @@ they are read to a bound, and whatever text they hold is escaped.
 
 import html
 import json
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from littledragon.pipelines import evaluate
 from littledragon.pipelines.errors import UserError
 from littledragon.pipelines.files import disk_error, read_regular, replace_text
 from littledragon.pipelines.journal import lines_of
 from littledragon.pipelines.progress import busy
 from littledragon.release import evaluation, figures
-from littledragon.release.evaluation import ALL, MODES, Estimate, Group, Mode, Output
+from littledragon.release.evaluation import ALL, FAMILY, MODE_NAMES, MODES, Column, Mode, Output
 from littledragon.release.figures import Drawn, Result, Sized, Training, Trials
 from littledragon.release.published import short
-from littledragon.release.times import Times, times, trajectories_of
-from littledragon.schemas.gates import GATES
+from littledragon.release.times import COLUMNS, Times, times, trajectories_of
 
 Row = dict[str, Any]
 
@@ -41,7 +40,6 @@ MOST_NAME: Final = 40
 _ENDLESS_S: Final = 1e9
 _COMPARABLE: Final = ("split", "device", "environments", "prompts", "repeat_ms", "build_s")
 """What result files of one table have in common, or else a line says so."""
-_MODES: Final[Mapping[Mode, str]] = {"construct": "Construction", "refine": "Refinement"}
 
 
 @dataclass(frozen=True)
@@ -300,6 +298,7 @@ tbody tr:last-child > * { border-bottom: 1px solid #ccc }
 th:first-child, td:first-child { text-align: left; padding-left: 0; position: sticky; left: 0; background: #fff }
 tbody th { font-weight: 400; white-space: normal; min-width: 6rem; max-width: 12.5rem }
 tbody th[scope=rowgroup] { font-weight: 600; padding-top: .7rem }
+.words { text-align: left; white-space: normal; min-width: 8rem }
 .key { display: inline-block; width: .7em; height: .7em; border-radius: 50%; margin-right: .45em }
 .ci { display: block; color: #595959; font-size: .8em }
 figure { margin: 1rem 0 2rem }
@@ -334,7 +333,7 @@ def _page(
     names: Sequence[str],
     drawn: Sequence[Drawn],
 ) -> str:
-    parts = [HEAD, *_warnings(sources)]
+    parts = [HEAD, *_warnings(results, sources)]
     for families in (False, True):
         for mode in MODES:
             kept = [_Line(one.name, _keys(names, one.name), one.evaluation.groups) for one in results]
@@ -348,7 +347,7 @@ def _page(
     return "".join(parts)
 
 
-def _warnings(sources: Sequence[Source]) -> Iterator[str]:
+def _warnings(results: Sequence[Result], sources: Sequence[Source]) -> Iterator[str]:
     if any(source.run.get("device") == "simulated" for source in sources):
         yield _paragraph(
             "Latencies are those of the simulated device: they say nothing of a kernel's speed.", "warning"
@@ -361,12 +360,10 @@ def _warnings(sources: Sequence[Source]) -> Iterator[str]:
     if different:
         said = ", ".join(different)
         yield _paragraph(f"These result files differ in {said}: their rows are not comparable.", "warning")
-
-
-@dataclass(frozen=True)
-class _Column:
-    name: str
-    cell: Callable[[Any], str]
+    timed = {one.name for one in results if any(group.to_kernel_s.of for group in one.evaluation.groups)}
+    why = {source.name: evaluate.crowded(source.run) for source in sources if source.name in timed}
+    if crowded := "; ".join(f"{name} ({said})" for name, said in why.items() if said):
+        yield _paragraph(f"Times to a kernel hold waiting for other outputs: {crowded}.", "warning")
 
 
 @dataclass(frozen=True)
@@ -399,86 +396,30 @@ def _tables(mode: Mode, lines: Sequence[_Line], families: bool) -> Iterator[str]
     chosen = _families(mode, kept, families)
     if not chosen:
         return
-    about = f"{_MODES[mode]} by family" if families else _MODES[mode]
+    about = f"{MODE_NAMES[mode]} by family" if families else MODE_NAMES[mode]
     yield f"<h2>{about}</h2>\n"
     lacking = [line.name for line in lines if line not in kept]
     if lacking:
         yield _paragraph(f"Without outputs of this kind: {', '.join(lacking)}.", "note")
     groups = [group for line in kept for group in line.groups if group.mode == mode]
-    gates = [gate for gate in GATES if any(gate in group.failures for group in groups)]
-    counts = [_count(name) for name in ("tasks", "prompts", "outputs", "faults", "empty")]
-    refused = [*map(_refused, gates), _count("outputs"), _count("faults")]
-    yield _table(f"{about}: per output, % [95%]", [*_shares(mode), *counts], mode, kept, chosen)
-    yield _table(f"{about}: first outputs, geometric means [95%]", _first(mode, groups), mode, kept, chosen)
-    yield _table(f"{about}: outputs refused, by the first gate that refused them", refused, mode, kept, chosen)
+    for title, columns in evaluation.columns(mode, groups):
+        yield _table(f"{about}: {title}", columns, mode, kept, chosen)
 
 
 def _times_table(mode: Mode, lines: Sequence[_Line], families: bool) -> Iterator[str]:
-    """Times to a kernel against searches, where there is a pair of them."""
-    kept = [line for line in lines if (found := line.group(mode, ALL)) and found.pairs]
+    """Times to a kernel against searches, and what has none."""
+    kept = [line for line in lines if line.group(mode, ALL)]
     chosen = _families(mode, kept, families)
     if not chosen:
         return
 
-    def number(name: str) -> Callable[[Any], str]:
-        return lambda g: _estimate(getattr(g, name), _three)
-
-    def until(group: Any) -> str:
-        return ("≥ " if group.never else "") + number("reached_ratio")(group)
-
-    columns = [
-        _count("tasks"),
-        _count("pairs"),
-        _Column("output,\N{NO-BREAK SPACE}s", number("seconds")),
-        _Column("search,\N{NO-BREAK SPACE}s", number("whole_s")),
-        _Column("search/output", number("ratio")),
-        _Column("until as fast/output", until),
-        _count("never", "never as fast"),
-        _Column("output over L0", lambda g: _times(g.over_default)),
-        _Column("search over L0", lambda g: _times(g.search_over_default)),
-    ]
-    about = f"{_MODES[mode]}{' by family' if families else ''}"
+    about = f"{MODE_NAMES[mode]}{' by family' if families else ''}"
+    columns = [column for column in COLUMNS if column is not FAMILY]
     yield _table(f"{about}: time to kernel against searches, medians [95%]", columns, mode, kept, chosen)
 
 
-def _shares(mode: Mode) -> list[_Column]:
-    shares = [_Column("Correct@1", lambda g: _percent(g.correct))]
-    if mode == "refine":
-        beyond = [
-            _Column("beyond A", lambda g: _percent(g.improves)),
-            _Column("2× over A", lambda g: _percent(g.doubles)),
-        ]
-        return shares + beyond
-    return shares + [_Column(f"fast_{p:g}", lambda g, p=p: _percent(g.fast[f"{p:g}"])) for p in evaluation.FAST]  # type: ignore[misc]
-
-
-def _first(mode: Mode, groups: Sequence[Group]) -> list[_Column]:
-    columns = [_Column("correct", lambda g: f"{g.over_default.of:,}")]
-    if mode == "refine":
-        columns.append(_Column("over A", lambda g: _times(g.over_parent)))
-    columns += [
-        _Column("over L0", lambda g: _times(g.over_default)),
-        _Column("over the anchor", lambda g: _times(g.over_anchor)),
-        _Column("over what was kept", lambda g: _times(g.or_kept)),
-        _Column("to kernel,\N{NO-BREAK SPACE}s", lambda g: _estimate(g.to_kernel_s, _three)),
-    ]
-    if any(group.reproduced.of for group in groups):
-        columns.append(_Column("as the reference,\N{NO-BREAK SPACE}%", lambda g: _percent(g.reproduced)))
-    return columns
-
-
-def _count(name: str, words: str | None = None) -> _Column:
-    return _Column(words or name, lambda g: f"{getattr(g, name):,}")
-
-
-def _refused(gate: str) -> _Column:
-    return _Column(
-        "not run" if gate == "ran" else f"not {gate}", lambda g: f"{g.failures[gate]:,}" if gate in g.failures else ""
-    )
-
-
-def _table(title: str, columns: Sequence[_Column], mode: Mode, lines: Sequence[_Line], families: Sequence[str]) -> str:
-    heads = "".join(f'<th scope="col">{html.escape(column.name)}</th>' for column in columns)
+def _table(title: str, columns: Sequence[Column], mode: Mode, lines: Sequence[_Line], families: Sequence[str]) -> str:
+    heads = "".join(f'<th scope="col"{_words(column)}>{html.escape(column.name)}</th>' for column in columns)
     bodies = []
     for family in families:
         rows = []
@@ -487,7 +428,7 @@ def _table(title: str, columns: Sequence[_Column], mode: Mode, lines: Sequence[_
             rows.append(f'<tr><th scope="rowgroup" colspan="{len(columns) + 1}">{said}</th></tr>\n')
         for line in lines:
             group = line.group(mode, family)
-            cells = "".join(f"<td>{column.cell(group) if group else ''}</td>" for column in columns)
+            cells = "".join(_cell(column, group) for column in columns)
             rows.append(f'<tr><th scope="row">{line.key}{html.escape(line.name)}</th>{cells}</tr>\n')
         bodies.append(f"<tbody>\n{''.join(rows)}</tbody>\n")
     said = html.escape(title)
@@ -495,6 +436,17 @@ def _table(title: str, columns: Sequence[_Column], mode: Mode, lines: Sequence[_
         f'<h3>{said}</h3>\n<div class="scroll" role="region" tabindex="0" aria-label="{said}"><table>\n'
         f'<thead><tr><th scope="col">results</th>{heads}</tr></thead>\n{"".join(bodies)}</table></div>\n'
     )
+
+
+def _cell(column: Column, group: Any) -> str:
+    """A cell; an interval stands below its value."""
+    value, bracket, rest = (column.cell(group) if group else "").partition(" [")
+    interval = f'<span class="ci">[{html.escape(rest)}</span>' if bracket else ""
+    return f"<td{_words(column)}>{html.escape(value)}{interval}</td>"
+
+
+def _words(column: Column) -> str:
+    return "" if column.right else ' class="words"'
 
 
 def _figures(drawn: Sequence[Drawn]) -> Iterator[str]:
@@ -567,25 +519,3 @@ def _answers(source: Any) -> str:
 
 def _paragraph(text: str, kind: str) -> str:
     return f'<p class="{kind}">{html.escape(text)}</p>\n'
-
-
-def _percent(estimate: Estimate | None) -> str:
-    return _estimate(estimate, lambda value: f"{100 * value:.1f}")
-
-
-def _times(estimate: Estimate | None) -> str:
-    return _estimate(estimate, lambda value: f"{value:,.2f}", "×")
-
-
-def _three(value: float) -> str:
-    """Three digits that tell, or all before the point."""
-    return f"{value:,.0f}" if value >= 1000 else f"{value:#.3g}".rstrip(".")
-
-
-def _estimate(estimate: Estimate | None, said: Callable[[float], str], unit: str = "") -> str:
-    if estimate is None or estimate.value is None or not math.isfinite(estimate.value):
-        return ""
-    value = said(estimate.value) + unit
-    if estimate.low is None or estimate.high is None:
-        return value
-    return f'{value}<span class="ci">[{said(estimate.low)}, {said(estimate.high)}]</span>'

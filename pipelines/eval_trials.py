@@ -2,9 +2,11 @@
 
 import contextlib
 import hashlib
+import shutil
+import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -22,18 +24,22 @@ from littledragon.release import published
 from littledragon.schemas.gates import OK
 from littledragon.validators import scratch
 from littledragon.validators.device import Device
-from littledragon.validators.service import Service, Task, Verdict
+from littledragon.validators.service import Service, Task, Verdict, own_limit
 
 Row = dict[str, Any]
 
 FIRST: Final = 8
 """Rounds grow up to their full size: after 8, 16 and 32 trials one has ended, where others are read at."""
 CHANCES: Final = 3
-"""Stock never checks results: of its best, so many are tried until one is right."""
+"""Of the best, so many are judged anew until one is right: stock never checks results, and ours may be so by luck."""
 AGAIN: Final = 2
-"""So often a trial is judged that meets a fault."""
+"""So often a trial is judged that meets a fault, and so often is tried what a child dies of."""
 STOCK_TRIAL_S: Final = 60.0
 """Stock's tuner may take so long for each trial, beyond its builder's time-out, before it is given up."""
+TUNER: Final = "littledragon.compiler.stock:tune"
+PROPOSER: Final = "littledragon.compiler.proposals:propose"
+ROOM: Final = 1 << 20
+"""Where the disk has fewer bytes left, a child that dies may have died of that."""
 
 
 @dataclass
@@ -46,18 +52,22 @@ class Search:
     fault: str | None = None
 
     def first(self, count: int) -> list[Row]:
-        """Its first trials."""
+        """Its first trials, whose verdicts are known once they have ended: none of a batch that goes on beyond them."""
+        found = self._first(count)
+        beyond = self.trials.get(count + 1, {}).get("elapsed_s")
+        return [row for row in found if row["elapsed_s"] != beyond]
+
+    def _first(self, count: int) -> list[Row]:
         return [row for number, row in sorted(self.trials.items()) if number <= count]
 
     def ended(self, trials: int) -> bool:
         """Whether there will be no more, of so many."""
-        return self.end is not None or len(self.first(trials)) == trials
+        return self.end is not None or len(self._first(trials)) == trials
 
     def elapsed_s(self, count: int) -> float | None:
         """How long the first `count` trials took, or all that there are; None where the search has not come so far."""
-        first = self.first(count)
-        if len(first) == count:
-            return max(float(row["elapsed_s"]) for row in first)
+        if len(self._first(count)) == count:
+            return max((float(row["elapsed_s"]) for row in self.first(count)), default=0.0)
         return None if self.end is None else float(self.end["elapsed_s"])
 
 
@@ -68,7 +78,7 @@ def recorded(journal: Journal, judged: bool) -> defaultdict[str, Search]:
         id, number = row.get("task_id"), row.get("trial")
         fine = isinstance(id, str) and type(number) is int and is_number(row.get("elapsed_s"))
         fine = fine and (row.get("latency_us") is None or is_number(row["latency_us"]))
-        fine = fine and all(isinstance(row.get(name), str | None) for name in ("gate", "text", "proposal"))
+        fine = fine and all(isinstance(row.get(name), str | None) for name in ("gate", "text", "proposal", "trace"))
         if not fine or (judged and "end" not in row and not isinstance(row.get("verdict"), dict)):
             raise UserError(f"{journal.path}: a row that is no trial: choose another --out")
         if "end" in row:
@@ -102,35 +112,53 @@ class Work:
             known.trials[row["trial"]] = row
             self.progress.one("correct" if row["gate"] == OK else "refused")
 
-    def record_end(self, known: Search, why: str, elapsed_s: float) -> None:
+    def record_end(self, known: Search, why: str, elapsed_s: float, reason: str | None = None) -> None:
         """Write down that there are no more trials, where there are fewer than were wanted."""
         if not known.ended(self.settings.trials):
             nothing = {"gate": None, "latency_us": None, "text": None}
-            row = {"task_id": self.task.task_id, "trial": len(known.trials) + 1, "elapsed_s": elapsed_s}
-            self.record(known, row | nothing | {"end": why})
+            row = {"task_id": self.task.task_id, "trial": max(known.trials, default=0) + 1, "elapsed_s": elapsed_s}
+            self.record(known, row | nothing | {"end": why} | ({} if reason is None else {"reason": reason}))
+
+
+def is_fault(error: ChildError | OSError, *, raising: bool = False) -> bool:
+    """Whether a call that gave no answer says nothing of what it was given: an interrupt, or a disk that is full.
+
+    raising: of a function that raises for nothing that it was given but what is too large for it.
+    """
+    if not isinstance(error, ChildError) or error.interrupted:
+        return True
+    if error.kind == "raised":
+        return raising and not own_limit(error)
+    return error.kind == "crashed" and shutil.disk_usage(tempfile.gettempdir()).free < ROOM
 
 
 # -- our engine's -------------------------------------------------------------------------------------
 
 
+def proposing() -> Row:
+    """What decides what our engine proposes, and is no setting of `dragon eval`: the pipeline's defaults."""
+    defaults = Config()
+    return {name: getattr(defaults, name) for name in ("population", "warm_up", "propose_deadline_s")}
+
+
 def search(work: Work, known: Search) -> None:
-    """Rounds of proposals, each trial through the service's gates; stops at a fault."""
+    """Rounds of proposals, each trial through the service's gates; stops at a fault.
+
+    What is proposed again after an interrupt was counted when it was proposed first: the clock goes on after it.
+    """
     settings, task = work.settings, work.task
     before = max((float(row["elapsed_s"]) for row in known.trials.values()), default=0.0)
     clock: float | None = None
     done = number = 0
     records: list[Row] = []
+    why, reason = "exhausted", None
     with scratch.temporary("features") as folder:
         while done < settings.trials:
             began = time.monotonic()
             count = min(settings.per_round, settings.trials - done, max(FIRST, done))
-            try:
-                proposals = _propose(work, records, count, number, folder)
-            except (ChildError, OSError) as error:
-                known.fault = f"proposing: {published.short(error)}"
+            proposals, reason = _proposed(work, known, records, count, number, folder)
+            if known.fault is not None:
                 return
-            if not proposals:
-                break
             numbered = list(enumerate([str(one["trace"]) for one in proposals], done + 1))
             for trial, trace in numbered:
                 if trial in known.trials and known.trials[trial].get("proposal") != _name(trace):
@@ -139,8 +167,12 @@ def search(work: Work, known: Search) -> None:
                         "proposed here: of another version: choose another --out"
                     )
             wanted = [one for one in numbered if one[0] not in known.trials]
-            if wanted:
-                clock = began - before if clock is None else clock
+            if clock is None and (wanted or not proposals):
+                clock = (began if len(wanted) == len(numbered) else time.monotonic()) - before
+            if not proposals:
+                why = "died" if reason else "exhausted" if done else "no_space"
+                break
+            if wanted and clock is not None:
                 _judge(work, known, wanted, clock)
             if known.fault is not None:
                 return
@@ -151,13 +183,29 @@ def search(work: Work, known: Search) -> None:
             ]
             done, number = done + len(proposals), number + 1
     took = before if clock is None else time.monotonic() - clock
-    work.record_end(known, "exhausted" if done else "no_space", took)
+    work.record_end(known, why, took, reason)
+
+
+def _proposed(
+    work: Work, known: Search, records: Sequence[Row], count: int, number: int, folder: Path
+) -> tuple[list[Row], str | None]:
+    """The proposals of a round, and why there are none where its child died each time; a fault is told to `known`."""
+    reason = None
+    for _ in range(AGAIN):
+        try:
+            return _propose(work, records, count, number, folder), None
+        except (ChildError, OSError) as error:
+            reason = published.short(error)
+            if is_fault(error):
+                known.fault = f"proposing: {reason}"
+                break
+    return [], reason
 
 
 def _propose(work: Work, records: Sequence[Row], count: int, number: int, folder: Path) -> list[Row]:
     defaults = Config()
     found: list[Row] = work.device.on_slot(
-        "littledragon.compiler.proposals:propose",
+        PROPOSER,
         defaults.propose_deadline_s,
         urgent=False,
         module=work.task.module,
@@ -179,8 +227,8 @@ def _judge(work: Work, known: Search, wanted: Sequence[tuple[int, str]], clock: 
 
     def judge(one: tuple[int, str]) -> Row:
         trial, trace = one
-        spelled = _spelled(work, trace)
-        verdict = verdict_of(work.service, work.task.task_id, spelled)
+        spelled = spelled_by(work.device, work.task, work.settings, trace)
+        verdict = verdict_of(work.service.evaluate, work.task.task_id, spelled)
         return {
             "task_id": work.task.task_id,
             "trial": trial,
@@ -205,30 +253,31 @@ def _name(trace: str) -> str:
     return hashlib.sha256(trace.encode()).hexdigest()[:16]
 
 
-def _spelled(work: Work, trace: str) -> Row:
+def spelled_by(device: Device, task: Task, settings: Settings, trace: str) -> Row:
     """The text of a trace, the gate that refuses one, or a fault: see `compiler.draws:spell`."""
     try:
-        answer: Row = work.device.on_slot(
+        answer: Row = device.on_slot(
             "littledragon.compiler.draws:spell",
-            work.settings.build_s,
-            module=work.task.module,
+            settings.build_s,
+            module=task.module,
             trace=trace,
-            target=work.task.target,
+            target=task.target,
         )
     except (ChildError, OSError) as error:
         nothing = {"text": None, "gate": None, "reason": None}
-        if isinstance(error, OSError) or error.interrupted or error.kind == "raised":
+        if is_fault(error, raising=True):
             return nothing | {"fault": published.short(error)}
         return nothing | {"gate": "replayed", "reason": str(error)}  # TVM died of this trace
     return answer
 
 
-def verdict_of(service: Service, task_id: str, spelled: Row) -> Row:
+def verdict_of(judge: Callable[[str, str], Verdict], task_id: str, spelled: Row) -> Row:
+    """The verdict of a spelled trace: of its text, judged again at a fault, or of the gate that refuses it one."""
     if spelled["text"] is None:
         verdict = Verdict(task_id, spelled["gate"], spelled["reason"], fault=spelled.get("fault"))
         return verdict.as_dict()
     for _ in range(AGAIN):
-        verdict = service.evaluate(task_id, spelled["text"])
+        verdict = judge(task_id, spelled["text"])
         if verdict.fault is None:
             break
     return verdict.as_dict()
@@ -238,40 +287,56 @@ def verdict_of(service: Service, task_id: str, spelled: Row) -> Row:
 
 
 def stock(work: Work, known: Search) -> None:
-    """Stock's tuner, from nothing, in a process of its own. Trials that may be the best get their texts."""
+    """Stock's tuner, from nothing, in a process of its own that has the device alone.
+
+    All trials are written down as they are; those that may be the best with their traces, whose texts are made when
+    they are read.
+    """
     settings, task = work.settings, work.task
-    try:
-        answer = children.once(
-            "littledragon.compiler.stock:tune",
-            deadline_s=600.0 + settings.trials * (settings.timeout_s + STOCK_TRIAL_S),
-            module=task.module,
-            target=task.target,
-            rules=work.rules,
-            trials=settings.trials,
-            seed=settings.seed % (1 << 30) + 1,
-            build_timeout_s=settings.timeout_s,
-        )
-    except (ChildError, OSError) as error:
-        known.fault = f"stock's tuner: {published.short(error)}"
-        return
-    best: list[float] = []
+    answer: Row | None = None
+    reason, took = None, 0.0
+    for _ in range(AGAIN):
+        try:
+            with work.device.alone():
+                began = time.monotonic()
+                answer = children.once(
+                    TUNER,
+                    deadline_s=600.0 + settings.trials * (settings.timeout_s + STOCK_TRIAL_S),
+                    module=task.module,
+                    target=task.target,
+                    rules=work.rules,
+                    trials=settings.trials,
+                    seed=settings.seed % (1 << 30) + 1,
+                    build_timeout_s=settings.timeout_s,
+                )
+            break
+        except (ChildError, OSError) as error:
+            reason, took = published.short(error), time.monotonic() - began
+            if is_fault(error):
+                known.fault = f"stock's tuner: {reason}"
+                return
     known.trials.clear()  # of a run that was killed while it wrote
-    for trial, (elapsed_s, latency_us, trace) in enumerate(answer["trials"][: settings.trials], 1):
-        spelled: Row = {"text": None}
-        if latency_us is not None:
-            best = sorted([*best, latency_us])[:CHANCES]
-            if latency_us in best:
-                spelled = _spelled(work, trace)
-        if spelled.get("fault") is not None:
-            known.fault = spelled["fault"]
+    if answer is None:
+        work.record_end(known, "died", took, reason)
+        return
+    trials, reasons = answer["trials"][: settings.trials], answer["reasons"]
+    if all(latency_us is None for _, latency_us, _ in trials):
+        default = work.service.default(task.task_id)
+        if default.gate != OK:  # then that says nothing of stock
+            said = f"stock measured nothing ({reasons[0] if reasons else 'no trial'}), and the default schedule fails"
+            known.fault = f"{said}: {published.short(default.fault or default.reason)}"
             return
+    best: list[float] = []
+    for trial, ((elapsed_s, latency_us, trace), why) in enumerate(zip(trials, reasons, strict=False), 1):
+        best = best if latency_us is None else sorted([*best, latency_us])[:CHANCES]
         row = {
             "task_id": task.task_id,
             "trial": trial,
             "elapsed_s": elapsed_s,
             "gate": None if latency_us is None else OK,  # as stock sees it, which checks no results
             "latency_us": latency_us,
-            "text": spelled["text"],
+            "text": None,
         }
-        work.record(known, row | ({"refused": spelled} if spelled.get("gate") else {}))
+        kept = {"trace": trace} if latency_us in best else {}
+        work.record(known, row | kept | ({} if why is None else {"reason": why}))
     work.record_end(known, "exhausted", answer["seconds"])

@@ -28,6 +28,7 @@ from littledragon.pipelines.journal import Journal, lines_of
 from littledragon.pipelines.progress import Counts, busy, say
 from littledragon.pipelines.questions import (
     MAX_OUTPUTS,
+    SEARCHES,
     Prompt,
     Settings,
     Source,
@@ -41,6 +42,7 @@ from littledragon.release import evaluation, published
 from littledragon.release.evaluation import Comparison, Evaluation, Output
 from littledragon.release.published import Unreadable
 from littledragon.release.tasks import tasks_of
+from littledragon.schemas import tsel
 from littledragon.schemas.ids import digest
 from littledragon.validators.device import Deadlines
 from littledragon.validators.service import Service, Task
@@ -117,18 +119,27 @@ def run_of(prompts: dict[str, Prompt], source: Source, settings: Settings) -> Ro
         "prompts": digest(sorted(prompts)),
         "repeat_ms": settings.repeat_ms,
         "build_s": settings.build_s,
+        "threads": settings.threads if source.baseline in SEARCHES else settings.at_once,
         "source": source.as_dict(),
         **settings.deciding(source),
     }
 
 
+def crowded(run: Row) -> str | None:
+    """Why times to kernel of this run hold more than an output's own time: how many outputs were judged at once, or
+    written by a local model. None where it was one each, or where the run does not say."""
+    said = {"judged": run.get("threads"), "written": run.get("batch")}
+    told = [f"{what} {count} at once" for what, count in said.items() if type(count) is int and count > 1]
+    return " and ".join(told) or None
+
+
 def _limited(prompts: dict[str, Prompt], limit: int) -> dict[str, Prompt]:
     """At most so many of each mode; which ones does not depend on what else there is."""
-    kept: dict[str, Prompt] = {}
+    kept: set[str] = set()
     for mode in evaluation.MODES:
         of_mode = sorted((text_hash(id), id) for id, prompt in prompts.items() if prompt.mode == mode)
-        kept |= {id: prompts[id] for _, id in of_mode[:limit]}
-    return kept
+        kept |= {id for _, id in of_mode[:limit]}
+    return {id: prompt for id, prompt in prompts.items() if id in kept}  # still in the order of their tasks
 
 
 def _texts(
@@ -213,6 +224,8 @@ def _judge(
             verdict: Row = {"task_id": task.task_id, "gate": None, "fault": text.fault}
         else:
             id = task.task_id
+            if text.default or tsel.diagnose(text.output).gate is None:
+                service.get_ready(id)  # what is the task's own is no part of an output's time
             verdict = (service.default(id) if text.default else service.evaluate(id, text.output)).as_dict()
         return row_of(text, prompt, task, verdict, settings)
 

@@ -21,13 +21,14 @@ _ANCHOR: Final = "a"
 class Trie:
     """Texts by their first character. ids: the tokens that end here. height: the most characters that follow."""
 
-    __slots__ = ("_free", "height", "ids", "next")
+    __slots__ = ("_free", "_words", "height", "ids", "next")
 
     def __init__(self) -> None:
         self.ids: list[int] = []
         self.next: dict[str, Trie] = {}
         self.height = 0
         self._free: dict[str, tuple[Any, Trie]] = {}
+        self._words: dict[tuple[str, str], tuple[Any, Any, Trie]] = {}
 
     def put(self, text: str, id: int) -> None:
         node = self
@@ -57,26 +58,50 @@ class Trie:
             self._free[name] = np.array(inside, dtype=np.intp), rest
         return self._free[name]
 
+    def words(self, name: str, ends: str) -> tuple[Any, Any, "Trie"]:
+        """The tokens of one class of characters alone, and how long each is; of the others, whole, those whose first
+        character that is not of it is one of `ends`."""
+        key = name, ends
+        if key not in self._words:
+            inside: list[int] = []
+            sizes: list[int] = []
+            rest = Trie()
+            for text, id in self.texts():
+                if end := CLASSES[name].search(text):
+                    if end[0] in ends:
+                        rest.put(text, id)
+                elif text:
+                    inside.append(id)
+                    sizes.append(len(text))
+            self._words[key] = np.array(inside, dtype=np.intp), np.array(sizes, dtype=np.intp), rest
+        return self._words[key]
+
     def walk(self, state: State, mask: Any) -> None:
         """Set, in a numpy array, the tokens that may follow a state."""
         found: list[int] = []
-        stack = [(self, state)]
+        stack = [(self, state, False)]  # the last: the tokens of a word's class alone are told, and these go beyond
         while stack:
-            node, at = stack.pop()
+            node, at, beyond = stack.pop()
             loose = at.loose
-            if loose and at.room >= node.height:
+            if loose and at.ends:
+                if not beyond:
+                    inside, sizes, node = node.words(loose, at.ends)
+                    mask[inside[sizes <= at.room]] = True
+                    beyond = True
+                expected = at.expects()
+            elif loose and at.room >= node.height:
                 inside, node = node.free(loose)
                 mask[inside] = True
-                expected = at.exits()
+                expected, beyond = at.exits(), False
             else:
-                expected = at.expects()
+                expected, beyond = at.expects(), False
             following = node.next
             for char in following if expected is None else expected:
                 child = following.get(char)
                 if child is not None and (after := at.step(char)) is not None:
                     found += child.ids
                     if child.next:
-                        stack.append((child, after))
+                        stack.append((child, after, beyond and not CLASSES[loose].match(char)))
         mask[found] = True
 
 
@@ -125,7 +150,7 @@ def vocabulary_of(tokenizer: Any, ends: Sequence[int]) -> Vocabulary:
 class LegalTokens:
     """A logits processor of `transformers` for one batch: tokens that are not legal get minus infinity.
 
-    A row that has ended is left alone. One where no token is legal must end, and is counted in `stuck`.
+    A row that has ended is left alone. One where no token is legal must end, and its place is kept in `stuck`.
     """
 
     supports_continuous_batching = False
@@ -136,7 +161,7 @@ class LegalTokens:
         """Tokens that have been looked at: at first those of the prompt."""
         self.rows: list[legal.Reader | None] = []
         """None: it has ended."""
-        self.stuck = 0
+        self.stuck: set[int] = set()
 
     def __call__(self, input_ids: Any, scores: Any) -> Any:
         import torch
@@ -150,10 +175,10 @@ class LegalTokens:
             ]
         self.read = input_ids.shape[1]
         mask = np.zeros(tuple(scores.shape), dtype=np.bool_)
-        for row, allowed in zip(self.rows, mask, strict=True):
+        for place, (row, allowed) in enumerate(zip(self.rows, mask, strict=True)):
             if row is None:
                 allowed[:] = True
             elif not self.vocabulary.fill(allowed, row):
-                self.stuck += 1
+                self.stuck.add(place)
                 allowed[list(self.vocabulary.ends)] = True
         return scores.masked_fill(torch.from_numpy(~mask).to(scores.device), float("-inf"))

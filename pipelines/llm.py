@@ -19,7 +19,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -44,7 +44,10 @@ _MOST_WAIT_S: Final = 30.0
 
 
 class LlmError(Exception):
-    """No answer. `kind` says why; of these, `FINAL` are for good and the others may pass later."""
+    """No answer. `kind` says why; of these, `FINAL` are for good and the others may pass later. seconds: as `Answer`'s,
+    where an exchange came to its end."""
+
+    seconds: float = 0.0
 
     def __init__(self, kind: Kind, detail: str) -> None:
         super().__init__(f"{kind}: {detail}")
@@ -57,11 +60,15 @@ class LlmError(Exception):
 
 @dataclass(frozen=True)
 class Answer:
-    """A model's reply, and what the endpoint says it cost."""
+    """A model's reply, and what the endpoint says it cost.
+
+    seconds: of the exchange that gave it; waiting for its turn, and earlier tries, are left aside.
+    """
 
     text: str
     tokens_in: int
     tokens_out: int
+    seconds: float = field(default=0.0, compare=False)
 
 
 class Client:
@@ -125,11 +132,14 @@ class Client:
         end = time.monotonic() + self._deadline_s
         formatted, tries = self._formatted, 0
         last: LlmError | None = None  # what the endpoint said: it tells more than that the time is up
+        began = time.monotonic()
         while True:
             try:
                 self._limit.wait(end)
+                began = time.monotonic()
                 answer = self._once(messages, formatted, end)
             except LlmError as error:
+                error.seconds = time.monotonic() - began
                 if error.kind != "deadline" or last is None:
                     raise
                 raise LlmError("deadline", f"{error.detail}; before that, {last.detail}") from None
@@ -148,7 +158,7 @@ class Client:
                 time.sleep(pause)
             else:
                 self._formatted = formatted
-                return answer
+                return replace(answer, seconds=time.monotonic() - began)
 
     def _once(self, messages: Sequence[Message], formatted: bool, end: float) -> Answer:
         import openai

@@ -5,7 +5,6 @@ A release may be a stranger's: its files are read in a child of bounded memory, 
 
 import functools
 import hashlib
-import itertools
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -32,10 +31,21 @@ LOCAL: Final[Mapping[str, Any]] = {"temperature": 1.0, "max_tokens": 8192}
 """How a local model samples."""
 MAX_OUTPUTS: Final = 1024
 """Outputs of one prompt, at most."""
+ENDED: Final = ("eos", "cut", "stuck")
+"""How a model's output ended: by itself, at its bound of tokens, or, constrained, where no token was legal."""
 PIECE: Final = 32 << 20
 """A child answers so many characters at once, about."""
 DEADLINE_S: Final = 600.0
 """For a child that reads a release."""
+WEIGHTS: Final = (
+    "*.safetensors", "pytorch_model*.bin", "adapter_model*.bin", "config.json", "generation_config.json",
+    "adapter_config.json", "tokenizer*", "special_tokens_map.json", "added_tokens.json", "vocab.*", "merges.txt",
+    "chat_template.*",
+)  # fmt: skip
+"""The files of a local model that decide what it writes."""
+WHOLE: Final = 1 << 20
+"""A model's file up to so many bytes is read whole; of a larger one its beginning, and pieces of the rest."""
+PIECES: Final = 64
 PROMPT_COLUMNS: Final = (
     "example_id", "mode", "split", "family", "workload_id", "environment_id", "messages", "completion", "latency_us",
     "parent_us", "default_us",
@@ -83,11 +93,21 @@ class Source:
                 "give one of --outputs FILE, --model PATH, --endpoint URL with --model NAME, and --baseline NAME"
             )
 
+    @property
+    def local(self) -> bool:
+        """Whether it is a model on this machine."""
+        return self.model is not None and self.endpoint is None
+
     def as_dict(self) -> Row:
-        """What a result file says of it; a file's lines are known by their content."""
+        """What a result file says of it; a file's lines are known by their content, a local model by its weights.
+
+        Raises:
+            UserError: a local model whose folder is none.
+        """
         if self.outputs is not None:
             return {"outputs": True}
-        return {"endpoint": self.endpoint, "model": self.model, "baseline": self.baseline}
+        said = {"endpoint": self.endpoint, "model": self.model, "baseline": self.baseline}
+        return said | ({"weights": weights_of(Path(self.model or ""))} if self.local else {})
 
 
 @dataclass(frozen=True)
@@ -95,12 +115,12 @@ class Settings:
     """How to generate and to judge. samples: outputs of a prompt. limit: prompts of each mode at most, 0 for all; of
     a search tasks, of each family in turn.
 
-    threads: outputs judged at once; with 1, and batch 1, the time to kernel is free of waiting for others. repeat_ms,
-    build_s: as `validators.service`. rpm, deadline_s: of an endpoint's requests. temperature, max_tokens: of a model; a
-    local one has `LOCAL` without, an endpoint what it takes itself. batch, seed: of a local model; constrain: it writes
-    legal tokens only (`pipelines.legal_decoding`). seed: also of random and of a search. trials: of one task's search;
-    read: after how many its best counts, which is a result of its own (empty: after 8, 32, 128 and all). per_round:
-    trials of a round of our search. timeout_s: of stock's builder.
+    threads: outputs judged at once; with 1, and batch 1, the time to kernel is free of waiting for others: each output
+    has the time of its whole batch. repeat_ms, build_s: as `validators.service`. rpm, deadline_s: of an endpoint's
+    requests. temperature, max_tokens: of a model; a local one has `LOCAL` without, an endpoint what it takes itself.
+    batch, seed: of a local model; constrain: it writes legal tokens only (`pipelines.legal_decoding`). seed: also of
+    random and of a search. trials: of one task's search; read: after how many its best counts, which is a result of its
+    own (empty: after 8, 32, 128 and all). per_round: trials of a round of our search. timeout_s: of stock's builder.
     """
 
     split: str = "test"
@@ -111,7 +131,7 @@ class Settings:
     threads: int = 0
     workers: int | None = None
     repeat_ms: float = 10.0
-    build_s: float = 30.0
+    build_s: float = 60.0
     rpm: int = 600
     deadline_s: float = 600.0
     temperature: float | None = None
@@ -131,16 +151,15 @@ class Settings:
 
     def deciding(self, source: Source) -> Row:
         """Those that decide what this source's outputs are. Raises UserError: constrain, and no local model."""
-        local = source.model is not None and source.endpoint is None
-        if self.constrain and not local:
+        if self.constrain and not source.local:
             raise UserError("--constrain masks the tokens of a local model: give --model PATH, and no --endpoint")
         names: tuple[str, ...] = ()
         if source.baseline in SEARCHES:
             names = ("seed", "trials", "per_round" if source.baseline == "search" else "timeout_s")
         elif source.baseline == "random":
             names = ("seed",)
-        elif local:
-            names = ("seed", "constrain")
+        elif source.local:
+            names = ("seed", "constrain", "batch")
         return self.sampling(source) | {name: getattr(self, name) for name in names}
 
     def sampling(self, source: Source) -> Row:
@@ -152,8 +171,8 @@ class Settings:
 
 @dataclass(frozen=True)
 class Text:
-    """An output to judge, the number of its prompt's. fault: why there is none. default: it is no text but the default
-    schedule."""
+    """An output to judge, the number of its prompt's. seconds: until it was there. fault: why there is none. default:
+    it is no text but the default schedule. ended: one of `ENDED`, where that is known."""
 
     example_id: str
     number: int
@@ -161,6 +180,7 @@ class Text:
     seconds: float | None = None
     fault: str | None = None
     default: bool = False
+    ended: str | None = None
 
     @property
     def key(self) -> tuple[str, int, str]:
@@ -215,16 +235,18 @@ def _read_prompts(root: Path, place: list[int], split: str, environment_id: str 
             for found in published.batches(path, ("split", "environment_id"), 0)
             for row in found
         ]
-        for row in (
-            itertools.chain.from_iterable(published.batches(path, PROMPT_COLUMNS, first)) if any(wanted[first:]) else ()
-        ):
-            if wanted[first]:
-                _check(row, path)
-                rows.append(row)
-                size += len(row["completion"]) + sum(len(message["content"]) for message in row["messages"])
-            first += 1
-            if size > PIECE:
-                return {"rows": rows, "place": [number, first]}
+        end = max((at + 1 for at, one in enumerate(wanted) if one), default=0)
+        for found in published.batches(path, PROMPT_COLUMNS, first) if first < end else ():
+            for row in found:
+                if wanted[first]:
+                    _check(row, path)
+                    rows.append(row)
+                    size += len(row["completion"]) + sum(len(message["content"]) for message in row["messages"])
+                first += 1
+                if size > PIECE:
+                    return {"rows": rows, "place": [number, first]}
+            if first >= end:
+                break
         number, first = number + 1, 0
     return {"rows": rows, "place": None}
 
@@ -254,6 +276,34 @@ def ask_child(function: str, **arguments: Any) -> Row:
         said = error.detail.removeprefix("Unreadable: ") if error.kind == "raised" else str(error)
         raise Unreadable(said) from None
     return answer
+
+
+def weights_of(folder: Path) -> str:
+    """A digest of a model's folder: of the files that decide what it writes, their names, sizes and contents, these as
+    far as `WHOLE` says.
+
+    Equal layers have equal sizes and headers, so that only the numbers themselves tell a model from one that was
+    trained further; training changes them everywhere, and pieces will do.
+
+    Raises:
+        UserError: there is no such folder, or a file of it cannot be read.
+    """
+    if not folder.is_dir():
+        raise UserError(f"--model {folder}: no folder of a model (or give --endpoint URL too)")
+    found = hashlib.sha256()
+    try:
+        for path in sorted({path for pattern in WEIGHTS for path in folder.glob(pattern) if path.is_file()}):
+            size = path.stat().st_size
+            found.update(f"{path.name}\0{size}\0".encode("utf-8", "surrogateescape"))
+            with path.open("rb") as file:
+                found.update(file.read(WHOLE))
+                piece = WHOLE // PIECES
+                for number in range(PIECES if size > WHOLE else 0):
+                    file.seek(WHOLE + max(0, size - WHOLE - piece) * number // (PIECES - 1))
+                    found.update(file.read(piece))
+    except OSError as error:
+        raise UserError(f"--model {folder}: {error.strerror or error}") from None
+    return found.hexdigest()[:16]
 
 
 def text_hash(text: str) -> str:

@@ -25,6 +25,7 @@ Mode = Literal["construct", "refine"]
 Row = dict[str, Any]
 
 MODES: Final[tuple[Mode, ...]] = ("construct", "refine")
+MODE_NAMES: Final[Mapping[Mode, str]] = {"construct": "Construction", "refine": "Refinement"}
 ALL: Final = "all"
 """The name of the group of all families."""
 FAST: Final = (1, 2, 10)
@@ -495,50 +496,60 @@ def dumps(value: Evaluation | Sequence[Comparison]) -> str:
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table: its name, and the text of a row's cell."""
+    """A column of a table: its name, and the text of a row's cell. right: numbers, which stand to the right."""
 
     name: str
     cell: Callable[[Any], str]
     right: bool = field(default=True)
 
 
+def columns(mode: Mode, groups: Sequence[Group]) -> list[tuple[str, list[Column]]]:
+    """The tables of a mode, by title: Table 1's columns, what first outputs come to, and failures by gate, if any."""
+    shares = [Column("Correct@1", lambda g: percent(g.correct))]
+    if mode == "construct":
+        shares += [Column(f"fast_{p:g}", lambda g, p=p: percent(g.fast[f"{p:g}"])) for p in FAST]  # type: ignore[misc]
+    else:
+        shares += [
+            Column("beyond A", lambda g: percent(g.improves)),
+            Column("2× over A", lambda g: percent(g.doubles)),
+        ]
+    first = [Column("correct", lambda g: f"{g.over_default.of:,}")]
+    if mode == "refine":
+        first.append(Column("over A", lambda g: ratio(g.over_parent)))
+    first += [
+        Column("over L0", lambda g: ratio(g.over_default)),
+        Column("over the anchor", lambda g: ratio(g.over_anchor)),
+        Column("over what was kept", lambda g: ratio(g.or_kept)),
+        Column("to kernel,\N{NO-BREAK SPACE}s", lambda g: told(g.to_kernel_s, three)),
+    ]
+    if any(group.reproduced.of for group in groups):
+        first.append(Column("as the reference,\N{NO-BREAK SPACE}%", lambda g: percent(g.reproduced)))
+    counts = [count(name) for name in ("tasks", "prompts", "outputs", "faults", "empty")]
+    found = [("per output, % [95%]", [*shares, *counts]), ("first outputs, geometric means [95%]", first)]
+    if gates := [gate for gate in GATES if any(gate in group.failures for group in groups)]:
+        refused = [*map(_refused, gates), count("outputs"), count("faults")]
+        found.append(("outputs refused, by the first gate that refused them", refused))
+    return found
+
+
+def count(name: str, words: str | None = None) -> Column:
+    """A column of a group's number of this name."""
+    return Column(words or name, lambda g: f"{getattr(g, name):,}")
+
+
+def _refused(gate: str) -> Column:
+    return Column(
+        "not run" if gate == "ran" else f"not {gate}", lambda g: f"{g.failures[gate]:,}" if gate in g.failures else ""
+    )
+
+
 def tables(evaluation: Evaluation) -> list["Table"]:
-    """For each mode Table 1's columns, what first outputs come to, and failures by gate."""
+    """For each mode, its `columns` by family."""
     found = []
     for mode in MODES:
         groups = [group for group in evaluation.groups if group.mode == mode]
-        if not groups:
-            continue
-        title = "Construction" if mode == "construct" else "Refinement"
-        shares = [Column("Correct@1", lambda g: _percent(g.correct))]
-        if mode == "construct":
-            shares += [Column(f"fast_{p:g}", lambda g, p=p: _percent(g.fast[f"{p:g}"])) for p in FAST]  # type: ignore[misc]
-        else:
-            shares += [
-                Column("beyond A", lambda g: _percent(g.improves)),
-                Column("2× over A", lambda g: _percent(g.doubles)),
-            ]
-        counts = [
-            Column(name, lambda g, name=name: str(getattr(g, name)))  # type: ignore[misc]
-            for name in ("tasks", "prompts", "outputs", "faults", "empty")
-        ]
-        found.append(table(f"{title}, per output, % [95%]", [FAMILY, *counts, *shares], groups))
-        first = [Column("first, correct", lambda g: str(g.over_default.of))]
-        if mode == "refine":
-            first.append(Column("over A", lambda g: _times(g.over_parent)))
-        first += [
-            Column("over L0", lambda g: _times(g.over_default)),
-            Column("over the anchor", lambda g: _times(g.over_anchor)),
-            Column("over what was kept", lambda g: _times(g.or_kept)),
-            Column("to kernel, s", lambda g: told(g.to_kernel_s, "{:.3g}")),
-        ]
-        if groups[0].reproduced.of:
-            first.append(Column("as the reference, %", lambda g: _percent(g.reproduced)))
-        found.append(table(f"{title}, first outputs [95%]", [FAMILY, *first], groups))
-        gates = [gate for gate in GATES if any(gate in group.failures for group in groups)]
-        if gates:
-            of_gates = [Column(gate, lambda g, gate=gate: str(g.failures.get(gate, ""))) for gate in gates]  # type: ignore[misc]
-            found.append(table(f"{title}, outputs refused at each gate", [FAMILY, *of_gates], groups))
+        for title, of_it in columns(mode, groups) if groups else []:
+            found.append(table(f"{MODE_NAMES[mode]}, {title}", [FAMILY, *of_it], groups))
     return found
 
 
@@ -549,7 +560,7 @@ def comparison_tables(comparisons: Sequence[Comparison]) -> list["Table"]:
         of_mode = [one for one in comparisons if one.mode == mode]
         if not of_mode:
             continue
-        columns = [
+        of_it = [
             FAMILY,
             Column("A faster", lambda c: f"{c.faster} of {c.both}"),
             Column("B faster", lambda c: str(c.slower)),
@@ -566,20 +577,21 @@ def comparison_tables(comparisons: Sequence[Comparison]) -> list["Table"]:
                 )
             ),
         ]  # fmt: skip
-        title = "Construction" if mode == "construct" else "Refinement"
-        found.append(table(f"{title}: first outputs of A and B", columns, of_mode))
+        found.append(table(f"{MODE_NAMES[mode]}: first outputs of A and B", of_it, of_mode))
     return found
 
 
 FAMILY: Final = Column("family", lambda group: str(group.family), right=False)
 
 
-def table(title: str, columns: Sequence[Column], rows: Sequence[Any]) -> "Table":
+def table(title: str, columns: Sequence[Column], rows: Sequence[Any], note: str | None = None) -> "Table":
+    """A table for a terminal. note: a line below it."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    below = {"caption": None if note is None else Text(note), "caption_justify": "left"}
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), **below)  # type: ignore[arg-type]
     for column in columns:
         table.add_column(column.name, justify="right" if column.right else "left")
     for row in rows:
@@ -587,21 +599,28 @@ def table(title: str, columns: Sequence[Column], rows: Sequence[Any]) -> "Table"
     return table
 
 
-def told(estimate: Estimate | None, form: str, scale: float = 1.0) -> str:
-    if estimate is None or estimate.value is None:
+def told(estimate: Estimate | None, said: str | Callable[[float], str], unit: str = "") -> str:
+    """An estimate and its interval, "3 [2, 4]", as a format or a function writes a number."""
+    write = said.format if isinstance(said, str) else said
+    if estimate is None or estimate.value is None or not math.isfinite(estimate.value):
         return ""
-    said = form.format(scale * estimate.value)
+    value = write(estimate.value) + unit
     if estimate.low is None or estimate.high is None:
-        return said
-    return f"{said} [{form.format(scale * estimate.low)}, {form.format(scale * estimate.high)}]"
+        return value
+    return f"{value} [{write(estimate.low)}, {write(estimate.high)}]"
 
 
-def _percent(estimate: Estimate | None) -> str:
-    return told(estimate, "{:.1f}", 100)
+def percent(estimate: Estimate | None) -> str:
+    return told(estimate, lambda value: f"{100 * value:.1f}")
 
 
-def _times(estimate: Estimate | None) -> str:
-    return told(estimate, "{:.2f}")
+def ratio(estimate: Estimate | None) -> str:
+    return told(estimate, "{:,.2f}", "×")
+
+
+def three(value: float) -> str:
+    """Three digits that tell, or all before the point."""
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
 
 
 def _within(value: Any, above: float, below: float) -> bool:

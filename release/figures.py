@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 from xml.etree import ElementTree
 
-from littledragon.release.evaluation import ALL, MODES, Estimate, Evaluation, Group, Mode, Output
+from littledragon.release.evaluation import ALL, MODE_NAMES, MODES, Estimate, Evaluation, Group, Mode, Output
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -49,7 +49,6 @@ UTILITY: Final = ("utility", "r_lat")
 """What a log may call the utility; the first that it holds is drawn."""
 CORRECTNESS: Final = ("correct", "stage/correct")
 KINDS: Final = ("explanation", "structure", "decision")
-MODE_NAMES: Final = {"construct": "Construction", "refine": "Refinement"}
 _SVG: Final = "{http://www.w3.org/2000/svg}"
 _XLINK: Final = "{http://www.w3.org/1999/xlink}"
 _EARLIEST_S: Final = 1e-3
@@ -156,10 +155,51 @@ def times(outputs: Iterable[Output]) -> dict[str, Points]:
     return {family: sorted(found[family]) for family in sorted(found)}
 
 
-def geometric(points: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    """The geometric means of both."""
-    one, other = (math.fsum(map(math.log, values)) / len(points) for values in zip(*points, strict=True))
-    return math.exp(one), math.exp(other)
+def constructed(outputs: Iterable[Output]) -> list[Output]:
+    """The first outputs of construction without those that met a fault."""
+    return [one for one in outputs if one.mode == "construct" and one.number == 0 and not one.fault]
+
+
+def centre(outputs: Iterable[Output]) -> tuple[float, float] | None:
+    """The geometric means over tasks of the first outputs of construction: seconds to the kernel or to the refusal, of
+    those where they are known, and speed-up over L0, where one that is not correct counts 1, as a task without a kernel
+    does in `mean_search`. None where no time is known."""
+    seconds: defaultdict[str, list[float]] = defaultdict(list)
+    ratios: defaultdict[str, list[float]] = defaultdict(list)
+    for one in constructed(outputs):
+        ratios[one.task_id].append(math.log(one.default_us / one.latency_us) if one.correct else 0.0)
+        if (one.seconds or 0) > 0:
+            seconds[one.task_id].append(math.log(max(one.seconds or 0.0, _EARLIEST_S)))
+    if not seconds:
+        return None
+    x, y = (math.fsum(math.fsum(v) / len(v) for v in of_it.values()) / len(of_it) for of_it in (seconds, ratios))
+    return math.exp(x), math.exp(y)
+
+
+def shared(results: Sequence[Result], trials: Sequence[Trials]) -> frozenset[str]:
+    """The tasks that all of these files have."""
+    sides = [{output.task_id for output in constructed(one.outputs)} for one in results]
+    sides += [{search.task_id for search in one.searches} for one in trials]
+    return frozenset(set.intersection(*sides)) if sides else frozenset()
+
+
+def _alike(
+    results: Sequence[Result], trials: Sequence[Trials], tasks: frozenset[str]
+) -> tuple[dict[str, list[Output]], list[Trials], list[str]]:
+    """What these files say of the tasks that they share: first outputs by name, searches, and how many there are."""
+    outputs = {one.name: [o for o in constructed(one.outputs) if o.task_id in tasks] for one in results}
+    searches = [Trials(one.name, tuple(s for s in one.searches if s.task_id in tasks)) for one in trials]
+    notes = [
+        f"{one.name}: {len(tasks)} of its {len({o.task_id for o in constructed(one.outputs)})} tasks, "
+        f"{len(outputs[one.name])} first outputs, {sum(o.correct for o in outputs[one.name])} of them correct."
+        for one in results
+    ]
+    notes += [
+        f"{one.name}: {len(tasks)} of its {len(one.searches)} tasks, "
+        f"{sum(bool(search.steps) for search in kept.searches)} of them with a kernel."
+        for one, kept in zip(trials, searches, strict=True)
+    ]
+    return outputs, searches, notes
 
 
 def search_of(
@@ -352,68 +392,82 @@ def optimisation_time(results: Sequence[Result], trials: Sequence[Trials], names
     """Figure 4. names: as of `first_outputs`."""
     title = "Figure 4: kernel speed-up against optimisation time"
     caption = (
-        "Speed-up over L0 by family, against seconds. A dot is a model's correct first output, constructing, at its "
-        "time to kernel (generation, decoding, build, check and timing); a large mark is their geometric mean. A thin "
-        "line is a search's best kernel so far for one task, a thick one the geometric mean over tasks, where a task "
-        "without a kernel yet counts 1."
+        "Speed-up over L0 by family, against seconds, of the tasks that all files here have. A dot is a model's "
+        "correct first output, constructing, at its time to kernel (generation, decoding, build, check and timing); a "
+        "large mark is the geometric mean over tasks of all its first outputs, where one that is not correct counts 1. "
+        "A thin line is a search's best kernel so far for one task, a thick one the geometric mean over tasks, where a "
+        "task without a kernel yet counts 1."
     )
-    points = {one.name: times(one.outputs) for one in results}
+    timed = [one for one in results if times(one.outputs)]
     kept = [one for one in trials if any(search.steps for search in one.searches)]
-    timed = [one for one in results if points[one.name]]
     if not timed and not kept:
-        return Drawn(
-            "figure-4",
-            title,
-            caption,
-            missing="no result file holds the time to a correct first output, and there is no trial with a kernel",
-        )
+        missing = "no result file holds the time to a correct first output, and there is no trial with a kernel"
+        return Drawn("figure-4", title, caption, missing=missing)
+    tasks = shared(timed, kept)
+    if not tasks:
+        of_all = [*(one.name for one in timed), *(one.name for one in kept)]
+        missing = f"no task that all of these have: {', '.join(of_all)}"
+        return Drawn("figure-4", title, caption, missing=missing)
+    outputs, kept, counted = _alike(timed, kept, tasks)
+    points = {name: times(of_it) for name, of_it in outputs.items()}
     untimed = [one.name for one in results if one not in timed]
     notes = [f"Without times to a kernel, and not drawn: {', '.join(untimed)}."] if untimed else []
-    notes += [f"{one.name}: no trial found a kernel." for one in trials if one not in kept]
+    notes += [f"{one.name}: no trial found a kernel." for one in trials if one.name not in {k.name for k in kept}]
     if not trials:
         notes.append("No searches to compare with: give --trials.")
-    families = sorted(
-        {family for of_it in points.values() for family in of_it}
-        | {search.family for one in kept for search in one.searches if search.steps}
-    )
+    notes += counted
+    of_family = {output.task_id: output.family for of_it in outputs.values() for output in of_it}
+    of_family |= {search.task_id: search.family for one in kept for search in one.searches}
+    families = sorted(set(of_family.values()))
     counts = [sum(s.family == family for s in one.searches) for one in kept for family in families]
     if max(counts, default=0) > MOST_CURVES:
         notes.append(f"Of more than {MOST_CURVES} searches of a file and family, so many have a line of their own.")
-    if any(len(of_family) > MOST_POINTS for of_it in points.values() for of_family in of_it.values()):
+    if any(len(dots) > MOST_POINTS for of_it in points.values() for dots in of_it.values()):
         notes.append(
             f"Of more than {MOST_POINTS} dots of a file and family, evenly many are drawn in the order of time."
         )
+    every = [(name, mean) for name, of_it in outputs.items() if (mean := centre(of_it)) is not None]
+    every += [(one.name, steps[-1]) for one in kept if (steps := mean_search(one.searches))]
+    means = "; ".join(f"{name} {_ratio(y)} after {_seconds(x)}" for name, (x, y) in every)
     with _style():
-        columns = 2 if len(families) == 4 else min(3, len(families))
-        lines = -(-len(families) // columns)
-        figure = _figure(max(5.2, 3.2 * columns), 2.5 * lines + 0.5)
-        drawn = _grid(figure, lines, columns, sharex=True, sharey=True)
-        for place, (family, axes) in enumerate(zip(families, drawn, strict=False)):
-            for one in kept:
-                _draw_searches(axes, f"{names.index(one.name)}-{place}", one, family, names)
-            for result in timed:
-                _draw_times(axes, f"{names.index(result.name)}-{place}", result.name, points, family, names)
-            axes.axhline(1, color=_DARK, linewidth=0.9, zorder=1)
-            axes.set_title(_cut(family, 32))
-        for axes in drawn:
-            _times_axis(axes)
-            _seconds_axis(axes)
-        for axes in drawn[len(families) :]:
-            axes.set_visible(False)
-        for place, axes in enumerate(drawn[: len(families)]):  # also above a place that is empty
-            axes.tick_params(labelbottom=place + columns >= len(families))
-        figure.supxlabel("optimisation time, s", fontsize=9)
-        figure.supylabel("speed-up over L0", fontsize=9)
-        _legend(figure, [_marker(names, one.name) for one in timed] + [_stroke(names, one.name) for one in kept])
-        every = {one.name: [point for of_it in points[one.name].values() for point in of_it] for one in timed}
-        means = [
-            f"{name} {_ratio(y)} after {_seconds(x)}"
-            for name, (x, y) in zip(every, map(geometric, every.values()), strict=True)
-        ]
-        ends = [(one.name, mean_search(one.searches)[-1]) for one in kept]
-        means += [f"{name} {_ratio(y)} after {_seconds(x)}" for name, (x, y) in ends]
-        svg = _svg(figure, "figure-4", title, f"{caption} Over all families: {'; '.join(means)}.")
+        figure = _draw_optimisation(outputs, points, kept, of_family, names)
+        svg = _svg(figure, "figure-4", title, f"{caption} Over all families, {_tasks(len(tasks))}: {means}.")
     return Drawn("figure-4", title, caption, svg, notes=tuple(notes))
+
+
+def _draw_optimisation(
+    outputs: Mapping[str, Sequence[Output]],
+    points: Mapping[str, Mapping[str, Points]],
+    kept: Sequence[Trials],
+    of_family: Mapping[str, str],
+    names: Sequence[str],
+) -> "Figure":
+    """First outputs and dots by name, and searches, in a place for each family; of_family: the family of each task."""
+    families = sorted(set(of_family.values()))
+    columns = 2 if len(families) == 4 else min(3, len(families))
+    lines = -(-len(families) // columns)
+    figure = _figure(max(5.2, 3.2 * columns), 2.5 * lines + 0.5)
+    drawn = _grid(figure, lines, columns, sharex=True, sharey=True)
+    for place, (family, axes) in enumerate(zip(families, drawn, strict=False)):
+        for one in kept:
+            _draw_searches(axes, f"{names.index(one.name)}-{place}", one, family, names)
+        for name, of_it in outputs.items():
+            mean = centre(output for output in of_it if output.family == family)
+            dots = points[name].get(family, [])
+            _draw_times(axes, f"{names.index(name)}-{place}", name, dots, mean, names)
+        axes.axhline(1, color=_DARK, linewidth=0.9, zorder=1)
+        axes.set_title(f"{_cut(family, 24)} ({_tasks(sum(one == family for one in of_family.values()))})")
+    for axes in drawn:
+        _times_axis(axes)
+        _seconds_axis(axes)
+    for axes in drawn[len(families) :]:
+        axes.set_visible(False)
+    for place, axes in enumerate(drawn[: len(families)]):  # also above a place that is empty
+        axes.tick_params(labelbottom=place + columns >= len(families))
+    figure.supxlabel("optimisation time, s", fontsize=9)
+    figure.supylabel("speed-up over L0", fontsize=9)
+    _legend(figure, [_marker(names, name) for name in outputs] + [_stroke(names, one.name) for one in kept])
+    return figure
 
 
 def _draw_searches(axes: "Axes", part: str, one: Trials, family: str, names: Sequence[str]) -> None:
@@ -433,21 +487,23 @@ def _draw_searches(axes: "Axes", part: str, one: Trials, family: str, names: Seq
         )  # fmt: skip
 
 
+def _tasks(count: int) -> str:
+    return f"{count:,} task{'' if count == 1 else 's'}"
+
+
 def _draw_times(
-    axes: "Axes", part: str, name: str, points: Mapping[str, Mapping[str, Points]], family: str, names: Sequence[str]
+    axes: "Axes", part: str, name: str, dots: Points, mean: tuple[float, float] | None, names: Sequence[str]
 ) -> None:
-    of_family = points[name].get(family, [])
-    if not of_family:
+    if dots:
+        x, y = zip(*dots[:: -(-len(dots) // MOST_POINTS)], strict=True)
+        axes.plot(
+            x, y, linestyle="none", marker="o", markersize=2.8, color=_colour(names, name), alpha=0.45,
+            markeredgewidth=0, zorder=5, gid=f"points-{part}",
+        )  # fmt: skip
+    if mean is None:
         return
-    shown = of_family[:: -(-len(of_family) // MOST_POINTS)]
-    x, y = zip(*shown, strict=True)
     axes.plot(
-        x, y, linestyle="none", marker="o", markersize=2.8, color=_colour(names, name), alpha=0.45, markeredgewidth=0,
-        zorder=5, gid=f"points-{part}",
-    )  # fmt: skip
-    mean_x, mean_y = geometric(of_family)
-    axes.plot(
-        [mean_x], [mean_y], marker=_mark(names, name), markersize=7.5, color=_colour(names, name), zorder=6,
+        [mean[0]], [mean[1]], marker=_mark(names, name), markersize=7.5, color=_colour(names, name), zorder=6,
         markeredgecolor="white", markeredgewidth=0.9, gid=f"centre-{part}",
     )  # fmt: skip
 

@@ -148,7 +148,11 @@ def batches(path: Path, columns: tuple[str, ...], first: int) -> Iterator[list[R
     """
     file, skip = _open(path, columns), first
     try:
-        for batch in file.iter_batches(BATCH, columns=list(columns)):
+        group = 0  # whole groups of rows before the first one are not read
+        while group < file.num_row_groups and skip >= (rows := file.metadata.row_group(group).num_rows):
+            group, skip = group + 1, skip - rows
+        groups = list(range(group, file.num_row_groups))
+        for batch in file.iter_batches(BATCH, row_groups=groups, columns=list(columns)):
             table = pa.Table.from_batches([batch.slice(skip)])
             skip = max(0, skip - batch.num_rows)
             if table.num_rows:

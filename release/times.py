@@ -2,8 +2,9 @@
 
 Pure functions of judged outputs and of trajectories: what a search had tried by when. A model's time is that of its
 first output of a prompt, where it is correct: generation, decoding, build, check and timing. It is compared with the
-whole search at a number of trials, and with the first trial that reaches the same latency. Where none does, the whole
-search is a lower bound. Intervals are of the bootstrap over tasks of `release.evaluation`.
+whole search at a number of trials, and with the first trial that is as fast, within the task's noise band. Where none
+is, the whole search is a lower bound, and an interval over such bounds has no upper end. Intervals are of the bootstrap
+over tasks of `release.evaluation`.
 """
 
 import dataclasses
@@ -11,10 +12,10 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from littledragon.release import evaluation
-from littledragon.release.evaluation import ALL, MODES, RESAMPLES, Estimate, Mode, Output
+from littledragon.release.evaluation import ALL, MODE_NAMES, MODES, RESAMPLES, Estimate, Mode, Output
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -40,14 +41,14 @@ class Trajectory:
     ended_s: float | None = None
 
     def first(self, count: int) -> tuple[Trial, ...]:
-        """Its first trials."""
-        return tuple(trial for trial in self.trials if trial.number <= count)
+        """Its first trials; none of a batch that goes on beyond them, of which all trials end together."""
+        beyond = {trial.elapsed_s for trial in self.trials if trial.number == count + 1}
+        return tuple(trial for trial in self.trials if trial.number <= count and trial.elapsed_s not in beyond)
 
     def whole_s(self, count: int) -> float | None:
         """Seconds that the first `count` trials took, or all where it found no more; None where it was cut short."""
-        first = self.first(count)
-        if len(first) == count:
-            return max((trial.elapsed_s for trial in first), default=0.0)
+        if sum(trial.number <= count for trial in self.trials) == count:
+            return max((trial.elapsed_s for trial in self.first(count)), default=0.0)
         return self.ended_s
 
 
@@ -56,9 +57,10 @@ class Pair:
     """A model's first output of a prompt, which is correct, and the search of its task.
 
     seconds, latency_us: the output's. whole_s: seconds of the whole search. reached_s: of its first trial that is as
-    fast as the output; None where none is. ratio, reached_ratio: these over the output's seconds. at_least: no trial
-    is as fast, so that reached_ratio is that of the whole search, a lower bound.
-    over_default, search_over_default: L0 over the latency of the output, and of the search's best (None: it has none).
+    fast as the output, or slower by no more than the noise band; None where none is. ratio, reached_ratio: these over
+    the output's seconds. at_least: no trial is as fast, so that reached_ratio is that of the whole search, a lower
+    bound. over_default, search_over_default: L0 over the latency of the output, and of the search's best (None: it has
+    none).
     """
 
     example_id: str
@@ -164,7 +166,8 @@ def _pair(output: Output, search: Trajectory | None, trials: int) -> Pair | str:
     if search is None or whole_s is None:
         return "unsearched"
     timed = [(trial.elapsed_s, trial.latency_us) for trial in search.first(trials) if trial.latency_us is not None]
-    reached_s = min((at for at, latency_us in timed if latency_us <= output.latency_us), default=None)
+    enough_us = output.latency_us * (1 + output.noise_band)  # beyond it a trial is slower by more than noise
+    reached_s = min((at for at, latency_us in timed if latency_us <= enough_us), default=None)
     return Pair(
         example_id=output.example_id,
         task_id=output.task_id,
@@ -252,39 +255,45 @@ def dumps(found: Sequence[Times]) -> str:
     return json.dumps([one.as_dict() for one in found], indent=1, allow_nan=False) + "\n"
 
 
-def tables(found: Times) -> list["Table"]:
-    """For each mode the groups' medians with their intervals."""
+def reached(group: Group) -> str:
+    """The median of reached_ratio with its interval; with lower bounds among them it is one, and has no upper end."""
+    one, said = group.reached_ratio, evaluation.three
+    if not group.never or one.value is None:
+        return evaluation.told(one, said)
+    return f"≥ {said(one.value)}" + ("" if one.low is None else f" [{said(one.low)}, …)")
+
+
+def left_out(group: Group) -> str:
+    """How many first outputs have no pair, by why."""
+    names = ("incorrect", "faults", "untimed", "unsearched")
+    return ", ".join(f"{getattr(group, name)} {name}" for name in names if getattr(group, name))
+
+
+COLUMNS: Final = (
+    evaluation.FAMILY,
+    evaluation.count("tasks"),
+    evaluation.count("pairs"),
+    evaluation.Column("model,\N{NO-BREAK SPACE}s", lambda g: evaluation.told(g.seconds, evaluation.three)),
+    evaluation.Column("search,\N{NO-BREAK SPACE}s", lambda g: evaluation.told(g.whole_s, evaluation.three)),
+    evaluation.Column("search/model", lambda g: evaluation.told(g.ratio, evaluation.three)),
+    evaluation.Column("until as fast/model", reached),
+    evaluation.count("never", "never as fast"),
+    evaluation.Column("model over L0", lambda g: evaluation.ratio(g.over_default)),
+    evaluation.Column("search over L0", lambda g: evaluation.ratio(g.search_over_default)),
+    evaluation.Column("left out", left_out, right=False),
+)
+"""What is printed of a group."""
+
+
+def tables(found: Times, note: str | None = None) -> list["Table"]:
+    """For each mode the groups' medians with their intervals. note: a line below each."""
     made = []
     for mode in MODES:
         groups = [group for group in found.groups if group.mode == mode]
-        if not groups:
-            continue
-        columns = [
-            evaluation.FAMILY,
-            *(
-                evaluation.Column(words, lambda g, name=name: str(getattr(g, name)))  # type: ignore[misc]
-                for words, name in (("tasks", "tasks"), ("pairs", "pairs"))
-            ),
-            evaluation.Column("model, s", lambda g: evaluation.told(g.seconds, "{:.3g}")),
-            evaluation.Column("search, s", lambda g: evaluation.told(g.whole_s, "{:.3g}")),
-            evaluation.Column("search/model", lambda g: evaluation.told(g.ratio, "{:.3g}")),
-            evaluation.Column(
-                "until as fast/model", lambda g: ("≥ " if g.never else "") + evaluation.told(g.reached_ratio, "{:.3g}")
-            ),
-            evaluation.Column("never as fast", lambda g: str(g.never)),
-            evaluation.Column("model over L0", lambda g: evaluation.told(g.over_default, "{:.2f}")),
-            evaluation.Column("search over L0", lambda g: evaluation.told(g.search_over_default, "{:.2f}")),
-            evaluation.Column("left out", _left_out),
-        ]
-        title = "Construction" if mode == "construct" else "Refinement"
-        said = f"{title}: time to kernel against {found.name} of {found.trials} trials, medians [95%]"
-        made.append(evaluation.table(said, columns, groups))
+        if groups:
+            said = f"{MODE_NAMES[mode]}: time to kernel against {found.name} of {found.trials} trials, medians [95%]"
+            made.append(evaluation.table(said, COLUMNS, groups, note))
     return made
-
-
-def _left_out(group: Group) -> str:
-    names = ("incorrect", "faults", "untimed", "unsearched")
-    return ", ".join(f"{getattr(group, name)} {name}" for name in names if getattr(group, name))
 
 
 def task_table(found: Times) -> "Table":

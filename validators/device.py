@@ -131,6 +131,10 @@ class Device(ABC):
     def working(self) -> contextlib.AbstractContextManager[None]:
         """Held while a CPU slot works."""
 
+    @abstractmethod
+    def alone(self) -> contextlib.AbstractContextManager[None]:
+        """Held by what builds and measures by itself: nothing of ours has the device meanwhile."""
+
     def on_slot(self, function: str, deadline_s: float, *, urgent: bool = True, **arguments: Any) -> Any:
         """Call a function on a CPU slot: what is urgent goes before what the device will only want later, and what a
         device that was opened earlier asks for before what a later one does.

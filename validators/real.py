@@ -59,6 +59,11 @@ class RealDevice(Device):
     def working(self) -> contextlib.AbstractContextManager[None]:
         return self._cpu.shared()
 
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        with self.working() if self.cuda else contextlib.nullcontext(), self._lock.exclusive():
+            yield
+
     def hold(self, workload: Workload, seed: int) -> contextlib.AbstractContextManager[None]:
         return references().hold(workload, seed)
 

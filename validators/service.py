@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from littledragon.compiler import making, targets
+from littledragon.compiler.children import ChildError
 from littledragon.schemas import tsel
 from littledragon.schemas.gates import OK, Gate
 from littledragon.schemas.ids import canonical_json
@@ -73,7 +74,8 @@ class Verdict:
     module_hash: structural hash of the scheduled module, hex, once there is one.
     fault: a line where our own machinery failed, so that nothing is known of the text.
     seconds: how long each step took, waiting included: read, make (admission and build, in a child), check (comparing
-    and timing), wait (for another text's measurement of the same module); build, within make.
+    and timing); build, within make. Where another text had the same module first, build and check are that one's, and
+    not the time of waiting for them.
     """
 
     task_id: str
@@ -111,6 +113,9 @@ class _Outcome:
     error: float | None = None
     repeats_us: tuple[float, ...] = ()
     fault: str | None = None
+    build_s: float = 0.0
+    check_s: float = 0.0
+    """How long building and measuring took, seconds: whoever has the same module would have needed as long."""
 
 
 @dataclass
@@ -178,6 +183,8 @@ class Service:
         self._held: OrderedDict[str, _Held] = OrderedDict()
         self._texts: OrderedDict[tuple[str, bytes], Future[Verdict]] = OrderedDict()
         self._modules: OrderedDict[tuple[str, str], Future[_Outcome]] = OrderedDict()
+        self._warm: set[str] = set()
+        """Targets of which a slot and a child that measures have worked before."""
         self._owed: dict[str, set[tuple[str, str]]] = {}
         """By the folder of a text that is under way: the modules that others expect of it."""
         self._numbers = itertools.count()
@@ -245,13 +252,47 @@ class Service:
                 self._counts["faults"] += 1
         return told
 
-    def default(self, task_id: str) -> Verdict:
-        """The verdict of the default schedule, whose latency was L0: built, checked and timed here and now.
+    def again(self, task_id: str, text: str) -> Verdict:
+        """The verdict of a text that is built, checked and timed here and now, whatever is known of it or its module.
+
+        Nothing of it is remembered: what `evaluate` says stays as it was.
 
         Raises:
             KeyError: no such task.
         """
-        return self._through(self._tasks[task_id], None, Verdict(task_id, OK))
+        task = self._tasks[task_id]
+        with self._lock:
+            self._counts["evaluated"] += 1
+        told = self._evaluate(task, text, again=True)
+        if told.fault is not None:
+            with self._lock:
+                self._counts["faults"] += 1
+        return told
+
+    def default(self, task_id: str) -> Verdict:
+        """The verdict of the default schedule, whose latency was L0: built, checked and timed here and now, each time.
+
+        Raises:
+            KeyError: no such task.
+        """
+        return self._through(self._tasks[task_id], None, Verdict(task_id, OK), again=True)
+
+    def get_ready(self, task_id: str) -> None:
+        """Make, ahead of a task's texts, what their own time should not hold: the reference, and once for each target
+        the first start of a slot and of a child that measures. What goes wrong will be said of the texts.
+
+        Raises:
+            KeyError: no such task.
+        """
+        task = self._tasks[task_id]
+        device, key = self._device(task), canonical_json(task.target)
+        with contextlib.suppress(Exception), self._holding(task) as held:
+            device.get_ready(held.workload, self._cases, self._seed)
+            with self._lock:
+                warm = key in self._warm
+                self._warm.add(key)
+            if not warm:
+                self._ill(device, held)
 
     def _remembered(self, memory: "OrderedDict[Any, Future[Any]]", key: Any) -> "tuple[Future[Any], bool]":
         """The future of a key, and whether it was there before; the oldest that are done go. The caller has the lock.
@@ -268,32 +309,35 @@ class Service:
                 (self._claims(old[0]) / old[1]).unlink(missing_ok=True)
         return future, known
 
-    def _evaluate(self, task: Task, text: str) -> Verdict:
+    def _evaluate(self, task: Task, text: str, *, again: bool = False) -> Verdict:
         began = time.monotonic()
         found = tsel.diagnose(text)
         seconds = {"read": time.monotonic() - began}
         verdict = Verdict(
             task.task_id, found.gate or OK, found.reason, found.f_div, found.instructions, seconds=seconds
         )
-        return verdict if found.gate is not None else self._through(task, text, verdict)
+        return verdict if found.gate is not None else self._through(task, text, verdict, again=again)
 
-    def _through(self, task: Task, text: str | None, verdict: Verdict) -> Verdict:
-        """The verdict of a well-formed text, or of the default schedule."""
+    def _through(self, task: Task, text: str | None, verdict: Verdict, *, again: bool = False) -> Verdict:
+        """The verdict of a well-formed text, or of the default schedule; again: of what nobody else has a share in."""
         try:
             with self._holding(task) as held:
                 for _ in range(_TRIES):
                     with self._under_way() as folder:
-                        done = self._gates(task, held, text, folder, verdict)
+                        done = self._gates(task, held, text, folder, verdict, again)
                     if done is not None:
                         return done
         except Exception as error:  # no descriptors, no memory, no threads: whatever it is, it is not the text's
             return _fault(task.task_id, error)
         return _fault(task.task_id, f"the same module was given up {_TRIES} times")
 
-    def _gates(self, task: Task, held: _Held, text: str | None, folder: Path, verdict: Verdict) -> Verdict | None:
+    def _gates(
+        self, task: Task, held: _Held, text: str | None, folder: Path, verdict: Verdict, again: bool
+    ) -> Verdict | None:
         """The verdict as in `_through`; None where another text that had taken its module up gave it up."""
-        device, claims = self._device(task), self._claims(task.task_id)
-        claims.mkdir(parents=True, exist_ok=True)
+        device, claims = self._device(task), None if again else self._claims(task.task_id)
+        if claims is not None:
+            claims.mkdir(parents=True, exist_ok=True)
         with self._lock:
             self._counts["made"] += 1
         seconds, began = dict(verdict.seconds), time.monotonic()
@@ -307,14 +351,16 @@ class Service:
             return verdict
         began = time.monotonic()
         if made.kernel is None and made.failed is None:
-            outcome = self._others(task, str(verdict.module_hash))
-            seconds["wait"] = time.monotonic() - began
+            if (outcome := self._others(task, str(verdict.module_hash))) is None:
+                return None
+            seconds["make"] += outcome.build_s
+            seconds |= {"build": outcome.build_s, "check": outcome.check_s}
         else:
             outcome = self._measure(task, device, held, made)
             seconds["check"] = time.monotonic() - began
-            self._settle((task.task_id, str(verdict.module_hash)), outcome)
-        if outcome is None:
-            return None
+            if not again:
+                known = dataclasses.replace(outcome, build_s=made.build_s or 0.0, check_s=seconds["check"])
+                self._settle((task.task_id, str(verdict.module_hash)), known)
         if outcome.fault is not None:
             return _fault(task.task_id, outcome.fault)
         return dataclasses.replace(
@@ -493,8 +539,14 @@ def _fault_of(made: Made) -> str | None:
     ended = made.ended
     if ended is None:
         return "what its admission said could not be read" if made.admitted is None else None
-    ours = made.admitted is None and ended.kind == "raised" and not _MEMORY.search(ended.detail)
+    ours = made.admitted is None and ended.kind == "raised" and not own_limit(ended)
     return str(ended) if ended.interrupted or ours else None
+
+
+def own_limit(error: BaseException) -> bool:
+    """Whether a child says that what it was given grew beyond the memory it may have: then that is a verdict about what
+    it was given, and no fault of ours. False for whatever is no `ChildError`."""
+    return isinstance(error, ChildError) and error.kind == "raised" and bool(_MEMORY.search(error.detail))
 
 
 def _fault(task_id: str, why: object) -> Verdict:

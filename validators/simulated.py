@@ -20,6 +20,9 @@ class SimulatedDevice(Device):
     def working(self) -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext()
 
+    def alone(self) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()
+
     def make(
         self,
         workload: Workload,

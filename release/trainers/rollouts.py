@@ -134,6 +134,7 @@ def judge(
     from littledragon.compiler import children, slots, targets
     from littledragon.release.published import Unreadable
     from littledragon.release.tasks import tasks_of
+    from littledragon.validators.device import Deadlines
     from littledragon.validators.service import Service
 
     children.go_on()
@@ -141,7 +142,7 @@ def judge(
     wanted = {row["workload_id"] for row in rows}
     try:
         tasks = [t for t in tasks_of(data, environment_id=environment) if t.task_id in wanted]
-        service = Service(tasks, device)
+        service = Service(tasks, device, deadlines=Deadlines(build_s=60.0))  # as `dragon serve` and `dragon eval`
     except (Unreadable, targets.DeviceMissing, ValueError) as error:
         sys.exit(f"error: {error}")
 

@@ -20,6 +20,8 @@ CLASSES: Final[dict[str, re.Pattern[str]]] = {
     "quoted": re.compile('[\\x00-\\x1f<>&"\\\\\x7f-\x9f\u2028\u2029\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]'),
     "bare": re.compile(r"[^A-Za-z0-9_.$/:+-]"),
     "scope": re.compile(r"[^a-z0-9_]"),
+    "scopes": re.compile(r"[^A-Za-z0-9_-]"),
+    "name": re.compile(r"[^A-Za-z0-9_]"),
 }
 """Of each class of free text the characters that it does not have. All others leave a loose state what it is."""
 
@@ -28,12 +30,15 @@ class State:
     """Where a reader stands. complete: the text may end here.
 
     loose: the class of characters of which `room` at least may follow and change nothing else; "" where there is none.
+    ends: the only others that may follow them, where something else does depend on how they read (a word that comes
+    again) or how many they are; "" where nothing does.
     """
 
     __slots__ = ()
     complete = False
     loose = ""
     room = 0
+    ends = ""
 
     def expects(self) -> Iterable[str] | None:
         """The only characters that `step` may take; None where it must be asked."""
@@ -117,6 +122,10 @@ class Later(State):
     def room(self) -> int:  # type: ignore[override]
         return self.now().room
 
+    @property
+    def ends(self) -> str:  # type: ignore[override]
+        return self.now().ends
+
 
 class Either(State):
     """One of several states. Those that take the characters are followed side by side until one is left."""
@@ -164,12 +173,12 @@ class Field(Protocol):
 
 
 class Word(State):
-    """A word of a field, as far as it is written."""
+    """A word of a field, as far as it is written. ends: as of `State`, of a word whose class lets it be loose."""
 
-    __slots__ = ("_after", "field", "then", "word")
+    __slots__ = ("_after", "ends", "field", "then", "word")
 
-    def __init__(self, field: Field, then: Then, word: str = "") -> None:
-        self.field, self.then, self.word = field, then, word
+    def __init__(self, field: Field, then: Then, word: str = "", ends: str = "") -> None:
+        self.field, self.then, self.word, self.ends = field, then, word, ends
         self._after: State | None = None
 
     def after(self) -> State | None:
@@ -183,12 +192,16 @@ class Word(State):
         if self.field.begins(word):
             if self.field.settled(word):
                 return Later(lambda: self.then(word))
-            return Word(self.field, self.then, word)
+            return Word(self.field, self.then, word, self.ends)
+        if self.ends and char not in self.ends:
+            return None
         after = self.after()
         return None if after is None else after.step(char)
 
     def expects(self) -> Iterable[str] | None:
         more = self.field.expects(self.word)
+        if more is not None and self.ends:
+            return {*more, *self.ends}  # what follows is not made for it
         after = self.after()
         if more is None or after is None:
             return more

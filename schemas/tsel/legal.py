@@ -475,6 +475,19 @@ def _blocks(graph: _Graph, close: str, then: Callable[[Any], State], count: int 
 
 # -- texts among the arguments ------------------------------------------------------------------------
 
+
+class _Scope(Matching):
+    """A storage scope: after its first point other letters may stand than before."""
+
+    def __init__(self) -> None:
+        start = r"[a-z][a-z0-9_]*(\.[a-zA-Z0-9_-]+)*"
+        super().__init__(re.compile(rf"{start}\.?"), re.compile(start), 64, _CONSTANTS, "scope")
+
+    def loose(self, word: str) -> tuple[str, int]:
+        of, room = super().loose(word)
+        return ("scopes", room) if of and "." in word else (of, room)
+
+
 _ANY_BARE: Final = Matching(_BARE, _BARE, _TEXT, _CONSTANTS, "bare")
 
 
@@ -523,12 +536,11 @@ def _text(slot: Slot, form: _Form, then: Then) -> State:
     if slot.name == "buf_type":
         return Word(OneOf(("read", "write")), then)
     if slot.name == "storage_scope":
-        start = re.compile(r"[a-z][a-z0-9_]*(\.[a-zA-Z0-9_-]+)*\.?")
-        scope = Matching(start, re.compile(r"[a-z][a-z0-9_]*(\.[a-zA-Z0-9_-]+)*"), 64, _CONSTANTS, "scope")
-        return Either(Word(scope, then), Literal('""', lambda: then("")))
+        return Either(Word(_Scope(), then, ends=" \n."), Literal('""', lambda: then("")))
     if slot.name == "dtype":
         start = re.compile(r"[a-z][a-z0-9_]{0,31}")
-        return Word(Matching(start, re.compile(r"[a-z][a-z0-9_]{1,31}"), 32, _CONSTANTS, "scope"), then)
+        dtype = Matching(start, re.compile(r"[a-z][a-z0-9_]{1,31}"), 32, _CONSTANTS, "scope")
+        return Word(dtype, then, ends=" \n")
     if slot.name == "key" and form.kind == "Annotate":
         return Word(_Key(), then)
     return Either(Word(_ANY_BARE, then), Literal('"', lambda: quoted(_TEXT, lambda: then('"'))))
@@ -717,7 +729,11 @@ def _done(graph: _Graph, form: _Form, count: int, given: Given) -> State:
 
 # -- index maps -----------------------------------------------------------------------------------------
 
+_LETTERS_OF_A_NAME: Final = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_"
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_OUTPUT: Final = re.compile(r"[blv][0-9]*")
+_NAME: Final = 60
+"""Characters of the name of an index variable, at most."""
 
 
 class _Variable(Plain):
@@ -727,10 +743,18 @@ class _Variable(Plain):
         self.taken = taken
 
     def begins(self, word: str) -> bool:
-        return len(word) <= 60 and _VARIABLE.fullmatch(word) is not None
+        return len(word) <= _NAME and _VARIABLE.fullmatch(word) is not None
 
     def whole(self, word: str) -> bool:
-        return word not in self.taken and not re.fullmatch(r"[blv][0-9]+", word)
+        return word not in self.taken and not (len(word) > 1 and _OUTPUT.fullmatch(word))
+
+    def expects(self, word: str) -> str:
+        return _LETTERS_OF_A_NAME + "0123456789" if word else _LETTERS_OF_A_NAME
+
+    def loose(self, word: str) -> tuple[str, int]:
+        # Where no more letters and digits make it a name that is taken, or an output's.
+        bound = not word or _OUTPUT.fullmatch(word) or any(other.startswith(word) for other in self.taken)
+        return ("", 0) if bound else ("name", _NAME - len(word))
 
 
 @dataclass(frozen=True, slots=True)
@@ -769,7 +793,7 @@ def _plain_map(graph: _Graph, id: str) -> State:
                 ways[" "] = lambda: names(now)
             return Word(OneOf(ways), lambda between: ways[between]())
 
-        return Word(_Variable(read), one)
+        return Word(_Variable(read), one, ends=" ")
 
     def results(inputs: tuple[str, ...], read: tuple[str, ...]) -> State:
         def one(word: str) -> State:
@@ -813,19 +837,14 @@ def _map_names(graph: _Graph, map: _Map) -> State:
 
     def one(word: str) -> State:
         names = (*map.names, word)
-        ways: dict[str, Next] = {}
-        for more in ('","', '"],"let":{"$0":', '"],"out":['):
-            now = replace(map, text=f"{map.text}{word}{more}", names=names)
-            if more == '","':
-                if len(names) < _LIST:
-                    ways[more] = lambda now=now: _map_names(graph, now)  # type: ignore[misc]
-            elif "let" in more:
-                ways[more] = lambda now=now: _let(graph, now)  # type: ignore[misc]
-            else:
-                ways[more] = lambda now=now: _results(graph, now)  # type: ignore[misc]
-        return Word(OneOf(ways), lambda between: ways[between]())
 
-    return Word(_Variable(map.names), one)
+        def then(between: str) -> State:
+            now = replace(map, text=f"{map.text}{word}{between}", names=names)
+            return _AFTER_NAMES[between](graph, now)
+
+        return Word(_SEPARATORS if len(names) < _LIST else _CLOSINGS, then)
+
+    return Word(_Variable(map.names), one, ends='"')
 
 
 def _let(graph: _Graph, map: _Map) -> State:
@@ -867,6 +886,13 @@ def _results(graph: _Graph, map: _Map) -> State:
         return Either(*ways)
 
     return _expression(map, 0, one, results=True)
+
+
+_AFTER_NAMES: Final[dict[str, Callable[[_Graph, _Map], State]]] = {
+    '","': _map_names, '"],"let":{"$0":': _let, '"],"out":[': _results,
+}  # fmt: skip
+_SEPARATORS: Final = OneOf(_AFTER_NAMES)
+_CLOSINGS: Final = OneOf([*_AFTER_NAMES][1:])
 
 
 def _meets(map: _Map, number: int) -> int | None:

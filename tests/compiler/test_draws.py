@@ -19,7 +19,10 @@ def call(kind: str, function: str, **arguments: Any) -> Any:
 
 @pytest.mark.parametrize(
     ("kind", "rules"),
-    [("llvm", "llvm"), *(pytest.param("cuda", f"cuda{end}", marks=pytest.mark.slow) for end in ("", "-local"))],
+    [
+        ("llvm", "llvm"),
+        *(pytest.param("cuda", f"cuda{end}", marks=pytest.mark.slow) for end in ("", "-local", "-tensorcore")),
+    ],
 )
 def test_draws_are_legal_and_the_state_s(kind: str, rules: str) -> None:
     first, again, other = (call(kind, "draws:draw", rules=rules, count=3, state=state) for state in (7, 7, 8))
@@ -32,6 +35,13 @@ def test_draws_are_legal_and_the_state_s(kind: str, rules: str) -> None:
         assert (admitted["failed"], admitted["applied"]) == (None, admitted["emitted"])
         assert admitted["applied"] > 0
     assert all(one["seconds"] > 0 for one in first)
+
+
+def test_a_draw_that_has_no_time_left_gives_nothing() -> None:
+    found = call("llvm", "draws:draw", rules="llvm", count=3, state=7, budget_s=0.0)
+    assert [one["text"] for one in found] == [None] * 3
+    plenty = call("llvm", "draws:draw", rules="llvm", count=1, state=7, budget_s=300.0)
+    assert plenty[0]["text"] == call("llvm", "draws:draw", rules="llvm", count=1, state=7)[0]["text"]
 
 
 def test_a_trace_has_its_text_or_the_gate_that_refuses_it() -> None:

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from littledragon.pipelines import cli, eval_report
-from littledragon.release import evaluation
+from littledragon.release import evaluation, times
+from littledragon.release.times import COLUMNS
 
 Row = dict[str, Any]
 RUN: Row = {"version": 1, "split": "test", "device": "real", "environments": ["e"], "prompts": "p", "repeat_ms": 10.0}
@@ -169,8 +170,47 @@ def test_tables_are_those_of_the_evaluation(folder: Path) -> None:
     families = page.table("Construction by family: per output, % [95%]")
     assert [line[0] for line in families] == ["results", "gemm", "SFT", "default", "moe", "SFT", "default"]
     assert families[-1][1:] == [""] * 9  # it has none of that family
-    times = page.table("Construction: time to kernel against searches, medians [95%]")
-    assert times[1][:5] == ["SFT / stock", "1", "1", "3.00", "9.00"]  # w-1: 3 s, and 9 s until 100 µs
+    against = page.table("Construction: time to kernel against searches, medians [95%]")
+    assert against[0][1:] == [column.name for column in COLUMNS][1:]
+    assert against[1][:5] == ["SFT / stock", "1", "1", "3", "9"]  # w-1: 3 s, and 9 s until 100 µs
+    assert [line[-1] for line in against[1:]] == [
+        "1 incorrect, 2 unsearched",
+        "1 untimed",
+    ]  # also where no pair is left
+
+
+def test_the_page_and_the_terminal_have_the_same_tables(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Whatever column one of both has."""
+    page = Page(report(folder, f"SFT={folder / 'sft.jsonl'}", "--trials", f"stock={folder / 'trials.jsonl'}"))
+    outputs = [evaluation.output_of(one) for one in ROWS]
+    found = evaluation.summarise(outputs)
+    told = evaluation.tables(found)
+    told += times.tables(times.times(outputs, times.trajectories_of(TRIALS), 2, "stock"))
+    for table in told:
+        title = str(table.title).replace("Construction, ", "Construction: ").replace("Refinement, ", "Refinement: ")
+        lines = page.table(title.replace("against stock of 2 trials", "against searches"))
+        assert lines[0][1:] == [column.header for column in table.columns][1:]
+        cells = [str(next(iter(column.cells))) for column in table.columns][1:]
+        assert lines[1][1:] == [cell.replace(" [", "[") for cell in cells]
+    assert len(told) == 7
+
+
+def test_times_that_hold_waiting_get_a_warning(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def said(run: Row, rows: list[Row] = ROWS) -> tuple[str, str]:
+        path = lines(folder / "one.jsonl", RUN | run, rows)
+        page = re.findall("Times to a kernel hold[^<]*", report(folder, f"one={path}"))
+        trials = lines(folder / "s.jsonl", RUN | {"trials": 2, "source": {"baseline": "search"}}, TRIALS)
+        capsys.readouterr()
+        assert cli.call(["eval", "times", str(path), str(trials)]) == 0
+        return " ".join(page), capsys.readouterr().out
+
+    for run in ({}, {"threads": 1}, {"threads": 1, "batch": 1}):
+        page, table = said(run)
+        assert (page, "waiting" in table) == ("", False)
+    page, table = said({"threads": 2, "batch": 16})
+    assert page == "Times to a kernel hold waiting for other outputs: one (judged 2 at once and written 16 at once)."
+    assert "hold waiting for other outputs: judged 2 at once and written 16 at once." in table
+    assert said({"threads": 2}, [row("w-1", 1.0, generation_s=None)])[0] == ""  # it has no times
 
 
 def test_equal_files_give_equal_bytes(folder: Path) -> None:

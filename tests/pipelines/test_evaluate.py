@@ -8,7 +8,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from littledragon.compiler import children, targets
-from littledragon.pipelines import cli, eval_baselines, evaluate, journal, questions
+from littledragon.pipelines import cli, eval_baselines, eval_models, evaluate, journal, questions
 from littledragon.pipelines.errors import UserError
-from littledragon.pipelines.questions import Settings, Source
-from littledragon.release import dataset
+from littledragon.pipelines.questions import Prompt, Settings, Source, Text
+from littledragon.release import dataset, published
 from littledragon.release.prompts import Message
 from littledragon.release.tasks import tasks_of
 from littledragon.schemas import tables, tsel
@@ -132,6 +133,24 @@ def test_many_rows_come_in_pieces(release: Path, monkeypatch: pytest.MonkeyPatch
     assert (len(found), len(set(found)), pieces) == (22, 6, 23)
 
 
+def test_row_groups_that_were_read_are_not_read_again(tmp_path: Path) -> None:
+    """A damaged page there is not met any more; the rows that follow are the same."""
+    rows = [{"split": f"{number:04}", "environment_id": "e" * 50} for number in range(90)]
+    schema = pa.schema({"split": pa.string(), "environment_id": pa.string()})
+    path = tmp_path / "f.parquet"
+    pq.write_table(pa.Table.from_pylist(rows, schema), path, row_group_size=30, write_page_checksum=True)
+    for first in (0, 29, 30, 45, 60, 89, 90):
+        found = [row for batch in published.batches(path, ("split",), first) for row in batch]
+        assert found == [{"split": row["split"]} for row in rows[first:]]
+    start = pq.ParquetFile(path).metadata.row_group(0).column(0).data_page_offset
+    content = bytearray(path.read_bytes())
+    content[start + 40 : start + 60] = bytes(20)
+    path.write_bytes(content)
+    assert sum(len(batch) for batch in published.batches(path, ("split",), 30)) == 60
+    with pytest.raises(published.Unreadable, match="damaged"):
+        list(published.batches(path, ("split",), 29))
+
+
 def test_reference_answers_are_all_correct_and_reproduce_their_latencies(release: Path, tmp_path: Path) -> None:
     found = evaluate.evaluate(release, Source(baseline="reference"), tmp_path / "r.jsonl", SETTINGS)
     for mode in ("construct", "refine"):
@@ -226,6 +245,40 @@ def test_a_run_goes_on_where_it_stopped(release: Path, tmp_path: Path, monkeypat
     assert judged[3:] == ["another"]
 
 
+def test_what_is_a_tasks_own_comes_before_its_first_output(
+    release: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Outputs that are no texts need nothing of it."""
+    done: list[tuple[str, str]] = []
+
+    class Telling(Service):
+        def get_ready(self, task_id: str) -> None:
+            super().get_ready(task_id)
+            done.append(("ready", task_id))
+
+        def evaluate(self, task_id: str, text: str) -> Any:
+            done.append(("judged", task_id))
+            return super().evaluate(task_id, text)
+
+    monkeypatch.setattr(evaluate, "Service", Telling)
+    id = ids(release)
+    rows = [
+        {"example_id": id["w-1", "construct"], "output": FAST},
+        {"example_id": id["w-2", "construct"], "output": ""},
+    ]
+    evaluate.evaluate(release, outputs_file(tmp_path / "o", rows), tmp_path / "r.jsonl", replace(SETTINGS, threads=1))
+    assert done == [("ready", "w-1"), ("judged", "w-1"), ("judged", "w-2")]
+
+
+def test_a_limit_keeps_the_order_of_the_tasks(release: Path) -> None:
+    """So that the references of one are made once."""
+    prompts, _ = evaluate.asked(release, SETTINGS)
+    many = {f"{id}-{n}": prompt for id, prompt in prompts.items() for n in range(20)}
+    kept = list(evaluate._limited(many, 7))
+    assert len(kept) == 14
+    assert kept == [id for id in many if id in set(kept)]
+
+
 def without_times(found: evaluate.Evaluation) -> list[dict[str, Any]]:
     return [{k: v for k, v in group.items() if k != "to_kernel_s"} for group in found.as_dict()["groups"]]
 
@@ -236,6 +289,8 @@ def test_results_of_another_run_are_left_alone(release: Path, tmp_path: Path) ->
     before = results.read_bytes()
     with pytest.raises(UserError, match="made with another source: choose another --out"):
         evaluate.evaluate(release, Source(baseline="reference"), results, SETTINGS)
+    with pytest.raises(UserError, match="made with another threads: choose another --out"):
+        evaluate.evaluate(release, Source(baseline="default"), results, replace(SETTINGS, threads=1))
     with journal.Journal(results, json.loads(before.splitlines()[0])), pytest.raises(UserError, match="another run"):
         evaluate.evaluate(release, Source(baseline="default"), results, SETTINGS)
     assert results.read_bytes() == before
@@ -287,6 +342,39 @@ def test_an_endpoint(release: Path, tmp_path: Path, endpoint: Any, monkeypatch: 
     assert kept == again
     plain = evaluate.evaluate(release, Source(outputs=tmp_path / "e.outputs.jsonl"), tmp_path / "f.jsonl", settings)
     assert plain.group("refine").correct == again.group("refine").correct
+
+
+def test_an_endpoint_is_not_charged_with_waiting_for_its_turn(release: Path, tmp_path: Path, endpoint: Any) -> None:
+    """Neither with our limit of requests a minute, nor with what it told us to wait."""
+    id = ids(release)["w-1", "construct"]
+    said = iter([429, 200, 200])
+
+    def script(handler: Any, number: int) -> None:
+        if next(said) == 429:
+            endpoint.send(handler, 429, b"{}", Retry_After="2")
+        else:
+            endpoint.good(handler, FAST)
+
+    with endpoint.serve(script) as (url, asked):
+        source, began = Source(endpoint=url, model="m"), time.monotonic()
+        texts = eval_models.generated(
+            source,
+            {id: evaluate.asked(release, SETTINGS)[0][id]},
+            tmp_path / "o.jsonl",
+            replace(SETTINGS, samples=2, threads=1),
+        )
+        took = time.monotonic() - began
+        assert len(asked) == 3
+    assert {text.ended for text in texts} == {"eos"}
+    assert 0 < sum(text.seconds or 0 for text in texts) < took - 2
+
+
+def test_times_hold_waiting_where_not_one_at_once() -> None:
+    assert evaluate.crowded({"threads": 1}) is None
+    assert evaluate.crowded({"threads": 1, "batch": 1}) is None
+    assert evaluate.crowded({}) is None
+    assert evaluate.crowded({"threads": 8, "batch": 16}) == "judged 8 at once and written 16 at once"
+    assert evaluate.crowded({"threads": 1, "batch": 2}) == "written 2 at once"
 
 
 def test_an_endpoint_that_takes_no_key_ends_the_run(release: Path, tmp_path: Path, endpoint: Any) -> None:
@@ -421,7 +509,8 @@ def test_a_run_that_is_stopped_keeps_what_it_has(release: Path, tmp_path: Path, 
         assert process.returncode == 143
         assert said.splitlines()[-1].startswith("error: stopped")
         hold.set()
-        found = evaluate.evaluate(release, Source(endpoint=url, model="m"), results, SETTINGS)
+        same = replace(SETTINGS, threads=2)
+        found = evaluate.evaluate(release, Source(endpoint=url, model="m"), results, same)
         assert len(asked) == 7 + 7
     assert (found.group("construct").outputs, found.group("refine").outputs) == (6, 6)
 
@@ -429,27 +518,120 @@ def test_a_run_that_is_stopped_keeps_what_it_has(release: Path, tmp_path: Path, 
 # -- a local model ----------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
-def test_a_local_model(release: Path, tmp_path: Path) -> None:
-    """A tiny one that was never trained: every output fails at the first gate, and none is a fault."""
+def tiny(folder: Path, positions: int = 1024, seed: int = 0, eos: str | None = "<|end|>") -> Source:
+    """A model that was never trained, of bytes."""
+    torch = pytest.importorskip("torch")
     pytest.importorskip("transformers")
-    pytest.importorskip("torch")
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
     from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
     letters = sorted(pre_tokenizers.ByteLevel.alphabet())
     bpe = Tokenizer(models.BPE({letter: n for n, letter in enumerate(letters)}, []))
     bpe.pre_tokenizer, bpe.decoder = pre_tokenizers.ByteLevel(False), decoders.ByteLevel()
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=bpe, eos_token="<|end|>")
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=bpe, eos_token=eos)
     tokenizer.chat_template = "{% for m in messages %}{{ m.content }}\n{% endfor %}"
+    torch.manual_seed(seed)
     config = LlamaConfig(
         vocab_size=len(tokenizer), hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2,
-        max_position_embeddings=1024, eos_token_id=tokenizer.eos_token_id,
+        max_position_embeddings=positions, eos_token_id=tokenizer.eos_token_id,
     )  # fmt: skip
-    LlamaForCausalLM(config).save_pretrained(tmp_path / "m")
-    tokenizer.save_pretrained(tmp_path / "m")
+    LlamaForCausalLM(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return Source(model=str(folder))
+
+
+def asking(**lengths: int) -> dict[str, Prompt]:
+    """Prompts of so many letters; the template adds one."""
+    return {
+        id: Prompt(id, "construct", "gemm", "w", "e", [{"role": "user", "content": "x" * length}], "", 1.0, None)
+        for id, length in lengths.items()
+    }
+
+
+def test_a_long_prompt_takes_no_room_from_others(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One that leaves none is answered with nothing; the others of its batch have all that they would have alone."""
+    source = tiny(tmp_path / "m", positions=64)
+    settings = Settings(samples=2, max_tokens=32, batch=16)
+    texts = eval_models.generated(source, asking(a=9, b=20, c=50, d=63, e=200), tmp_path / "o.jsonl", settings)
+    assert len(texts) == 10
+    found = {(text.example_id, text.number): text for text in texts}
+    for n in (0, 1):
+        assert [found[id, n].output for id in "de"] == ["", ""]
+        assert [found[id, n].ended for id in "de"] == ["cut", "cut"]
+    written = {id: max(len(found[id, n].output) for n in (0, 1) if found[id, n].ended == "cut") for id in "abc"}
+    assert 0 < written["c"] <= 64 - 51 < written["a"] <= 32
+    assert written["b"] > 64 - 51
+    said = capsys.readouterr().err
+    assert "eval: of 10 outputs " in said
+    cut = sum(text.ended == "cut" for text in texts)
+    assert f"{cut} cut at their bound of tokens" in said
+    kept = eval_models.generated(source, asking(a=9, b=20, c=50, d=63, e=200), tmp_path / "o.jsonl", settings)
+    assert {(text.example_id, text.number): text for text in kept} == found
+    assert f"{cut} cut at their bound of tokens" in capsys.readouterr().err
+
+
+def test_where_a_run_was_interrupted_decides_no_output(tmp_path: Path) -> None:
+    source, settings = tiny(tmp_path / "m"), Settings(samples=3, max_tokens=12, batch=4)
+    prompts, path = asking(a=9, b=20, c=15), tmp_path / "o.jsonl"
+    whole = {(t.example_id, t.number): t.output for t in eval_models.generated(source, prompts, path, settings)}
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    path.write_text("".join([*lines[:3], lines[6]]), encoding="utf-8")
+    again = {(t.example_id, t.number): t.output for t in eval_models.generated(source, prompts, path, settings)}
+    assert again == whole
+    with pytest.raises(UserError, match="made with another batch"):
+        eval_models.generated(source, prompts, path, replace(settings, batch=3))
+
+
+def test_a_model_that_was_trained_further_is_another(tmp_path: Path) -> None:
+    """Its files have the same names, sizes and headers; other files in its folder say nothing."""
+    source = tiny(tmp_path / "m")
+    first = source.as_dict()
+    (tmp_path / "m" / "results.summary.json").write_text("{}", encoding="utf-8")
+    assert source.as_dict() == first
+    sizes = {path.name: path.stat().st_size for path in (tmp_path / "m").iterdir()}
+    tiny(tmp_path / "m", seed=1)
+    assert {path.name: path.stat().st_size for path in (tmp_path / "m").iterdir()} == sizes
+    assert source.as_dict() != first
+    large = tmp_path / "large"
+    large.mkdir()
+    (large / "model.safetensors").write_bytes(bytes(5 << 20))
+    before = questions.weights_of(large)
+    for at in (0, (5 << 20) - 1):
+        changed = bytearray(5 << 20)
+        changed[at] = 1
+        (large / "model.safetensors").write_bytes(changed)
+        assert questions.weights_of(large) != before
+
+
+def test_a_model_without_an_end_is_refused(tmp_path: Path) -> None:
+    source = tiny(tmp_path / "m", eos=None)
+    with pytest.raises(UserError, match="no token that ends an answer"):
+        eval_models.generated(source, asking(a=9), tmp_path / "o.jsonl", Settings(samples=1, max_tokens=4))
+
+
+def test_what_memory_does_not_suffice_for_is_halved() -> None:
+    torch = pytest.importorskip("torch")
+    tried: list[int] = []
+
+    def write(batch: Sequence[tuple[str, int]]) -> list[Text]:
+        tried.append(len(batch))
+        if len(batch) > 3 or ("big", 0) in batch:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return [Text(id, number, "x") for id, number in batch]
+
+    batch = [(f"x{number}", 0) for number in range(9)]
+    parts, fits = eval_models.halved(write, batch, 9)
+    assert [text.example_id for _, texts in parts for text in texts or ()] == [id for id, _ in batch]
+    assert (fits, tried) == (3, [9, 5, 3, 3, 3])
+    parts, fits = eval_models.halved(write, [("a", 0), ("big", 0), ("b", 0)], fits)
+    assert {part[0][0]: texts is None for part, texts in parts} == {"a": False, "big": True, "b": False}
+
+
+@pytest.mark.slow
+def test_a_local_model(release: Path, tmp_path: Path) -> None:
+    """A tiny one that was never trained: every output fails at the first gate, and none is a fault."""
+    source = tiny(tmp_path / "m")
     settings = Settings(device="simulated", samples=2, max_tokens=24, batch=3)
-    source = Source(model=str(tmp_path / "m"))
     found = evaluate.evaluate(release, source, tmp_path / "r.jsonl", settings)
     for mode in ("construct", "refine"):
         group = found.group(mode)  # type: ignore[arg-type]

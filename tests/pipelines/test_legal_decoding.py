@@ -13,6 +13,7 @@ from littledragon.pipelines import cli
 from littledragon.pipelines.legal_decoding import LegalTokens, Vocabulary, vocabulary_of
 from littledragon.schemas import tsel
 from littledragon.schemas.tsel import legal
+from littledragon.schemas.tsel._states import State, Word
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 TEXTS = [
@@ -59,6 +60,53 @@ def test_a_mask_is_what_each_token_by_itself_says(seed: int) -> None:
     assert state is not None
     each = [legal.advance(state, token) is not None for token in VOCABULARY]
     assert mask(SHARED, state) == [*each, legal.complete(state)]
+
+
+MAP = f'{EMPTY.splitlines()[0]}\n<map id="m0">'
+SCOPE = f'{EMPTY.splitlines()[0]}\n<trace_sequence id="t0">\nb0 = block C\nl1-3 = loops b0\nb4 = cache_read b0 0 '
+BEFORE_WORDS = (
+    MAP, f"{MAP}i", f"{MAP}i ", f"{MAP}i j", f"{MAP}i jk", f"{MAP}b", f"{MAP}b1", f"{MAP}b1x", f"{MAP}{'n' * 57}",
+    f"{MAP}ij i", f'{MAP}{{"in":["', f'{MAP}{{"in":["i', f'{MAP}{{"in":["i","j', f'{MAP}{{"in":["ij","i',
+    f'{MAP}{{"in":["v', f"{SCOPE}s", f"{SCOPE}shared", f"{SCOPE}shared.", f"{SCOPE}shared.d", f"{SCOPE}{'n' * 61}",
+    f"{SCOPE}s.{'N' * 58}", f"{SCOPE}n", f"{SCOPE}nul", f"{SCOPE}global\nunsafe_set_dtype b0 0 ",
+    f"{SCOPE}global\nunsafe_set_dtype b0 0 f", f"{SCOPE}global\nunsafe_set_dtype b0 0 {'f' * 29}",
+)  # fmt: skip
+WORDS = [
+    *(f"{letter}{n}" for letter in "ijv_A" for n in range(300)), *"ijkbvl_x09A. -,]\"\n", "ij", "l", "l9", "x" * 50,
+    " j", " - ", " - i", " - j", "0 - i0", "0 - i", "k i - i", "k j - k i", " jk - jk", '","', '","j', 'k","i', 'j"],"',
+    'k"],"let":{"$0":', '0"],"out":["i0"', '0"],"out":["i"', '"],"out":["i"]}</map>\n', '"]}', "1x", "-N", "N", ".N",
+    "a.b", "a.B-1\n", "dyn\n", "N\nbind l1 ", "\nunroll", " consumers=b0", "l\n", "16\n",
+    "loat32", "ull\n", "xxx\n", "</map>\n", "(", "i(", "\n\n",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("before", BEFORE_WORDS)
+def test_names_and_scopes_are_masked_as_each_token_by_itself_says(before: str) -> None:
+    """Also where a token names the variable that it ends, or a word comes near the longest that there is."""
+    words = sorted(set(WORDS))
+    vocabulary, state = Vocabulary([*words, "<end>"], [len(words)]), legal.advance(legal.start(), before)
+    assert state is not None
+    each = [legal.advance(state, word) is not None for word in words]
+    assert mask(vocabulary, state) == [*each, False]
+    assert any(each)
+
+
+@pytest.mark.parametrize("before", [f"{MAP}i", f"{MAP}i j", f'{MAP}{{"in":["i","j', f"{SCOPE}shared.d"])
+def test_a_name_costs_no_step_for_each_token_that_goes_on_with_it(before: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = [f"{a}{b}{c}" for a in "abcdefghij" for b in "klmnopqrst" for c in "uvwxyz"]
+    more = [" ", '"', "\n", "-" * 80, "<end>"]
+    vocabulary, state = Vocabulary([*words, *more], [len(words) + 4]), legal.advance(legal.start(), before)
+    assert state is not None
+    steps, step = 0, Word.step
+
+    def counted(self: Word, char: str) -> State | None:
+        nonlocal steps
+        steps += 1
+        return step(self, char)
+
+    monkeypatch.setattr(Word, "step", counted)
+    assert sum(mask(vocabulary, state)) > len(words)
+    assert steps < 10
 
 
 def test_free_text_near_its_bound() -> None:
@@ -119,10 +167,10 @@ def test_rows_of_a_batch() -> None:
     assert allowed([1], [1]) == [[2], [2]]
     assert allowed([2], [3]) == [[3], everything]  # the second was ended by another hand: it is left alone
     assert allowed([3], [0]) == [everything, everything]
-    assert masks.stuck == 0
+    assert masks.stuck == set()
     dead = LegalTokens(Vocabulary(["x", "<|end|>"], [1]), 1)
     assert dead(torch.tensor([[0]]), torch.zeros(1, 2)).isfinite().tolist() == [[False, True]]
-    assert dead.stuck == 1
+    assert dead.stuck == {0}
 
 
 @pytest.mark.slow
@@ -150,7 +198,7 @@ def test_a_model_that_was_never_trained_writes_well_formed_texts(tmp_path: Path)
         settings_ = Settings(samples=4, batch=8, max_tokens=most, constrain=constrain)
         texts = generated(source, prompts, tmp_path / f"{constrain}.jsonl", settings_)
         assert len({text.output for text in texts}) > 4
-        ended = [text.output for text in texts if len(tokenizer(text.output)["input_ids"]) < most or not constrain]
+        ended = [text.output for text in texts if text.ended == "eos" or not constrain]
         gates[constrain] = [tsel.diagnose(text).gate for text in ended]
         assert f'"constrain": {str(constrain).lower()}' in (tmp_path / f"{constrain}.jsonl").read_text().splitlines()[0]
     assert len(gates[True]) > 2  # the others were cut

@@ -318,8 +318,11 @@ def test_tables_and_json_say_the_same() -> None:
     for table in (*evaluation.tables(found), *evaluation.comparison_tables(compare(rows, rows))):
         console.print(table)
     said = console.export_text()
-    for words in ("Construction, per output", "77.8 [", "fast_10", "beyond A", "2× over A", "built", "0 of 2"):
+    for words in ("Construction, per output", "77.8 [", "fast_10", "beyond A", "2× over A", "not built", "0 of 2"):
         assert words in said
+    assert [title for title, _ in evaluation.columns("refine", [found.group("refine")])] == [
+        "per output, % [95%]", "first outputs, geometric means [95%]",
+    ]  # fmt: skip
     plain = json.loads(evaluation.dumps(found))
     assert plain["groups"][0]["fast"]["10"]["value"] == pytest.approx(2 / 9)
     assert json.loads(evaluation.dumps(compare(rows, rows)))[0]["ties"] == 2

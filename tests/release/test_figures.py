@@ -4,6 +4,7 @@ import itertools
 import math
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 from xml.etree import ElementTree
 
@@ -52,13 +53,13 @@ def log(steps: int, **values: Any) -> list[dict[str, Any]]:
 def everything(name: str) -> list[Drawn]:
     """Each figure, of data with this name in every place for one."""
     ours, rows = some(name), [Sized(rows, some().evaluation) for rows in (100, 1000)]
-    search = figures.search_of("gemm0", "gemm", 1000.0, [(1.0, 500.0), (20.0, 20.0)])
+    search = figures.search_of("t", name, 1000.0, [(1.0, 500.0), (20.0, 20.0)])
     family = result(name, [output("t", 3.0, name, generation_s=1.0), output("u", 5.0, name, generation_s=2.0)])
     learning = Training(name, log(30, r_lat=lambda step: step / 100, **{"stage/correct": lambda step: step / 40}))
     sft = Training(name, log(30, **{f"loss_{kind}": lambda step: 1 / step for kind in figures.KINDS}))
     return [
         figures.first_outputs([ours, result("b", list(family.outputs))], [name, "b"]),
-        figures.optimisation_time([ours, result("b", list(family.outputs))], [Trials(name, (search,))], [name, "b"]),
+        figures.optimisation_time([family], [Trials("b", (search,))], [name, "b"]),
         figures.utility([learning], [name]),
         figures.correctness([learning], [name]),
         figures.losses([sft], [name]),
@@ -210,6 +211,36 @@ def test_points_and_steps_against_time() -> None:
     assert (end[0] - hundredth[0], end[1]) == pytest.approx((tenth[0] - second[0], hundredth[1]), abs=0.01)
 
 
+def test_a_model_and_a_search_are_of_the_same_tasks_and_what_failed_counts_one() -> None:
+    """Two models: `ours` solves one of three shared tasks 1000 times, and each of the two that only it has."""
+    rows = [output("a", 1000.0, generation_s=9.0), output("b", None, generation_s=9.0), output("f", None)]
+    rows += [output("c", None, generation_s=9.0), output("d", 9.0, generation_s=99.0), output("e", 9.0)]
+    rows[2] = replace(rows[2], verdict={"gate": None, "fault": "the disk is full"})
+    ours = result("ours", rows)
+    theirs = result("theirs", [output(task, 10.0, generation_s=9.0) for task in "abcd"])
+    assert figures.centre(ours.outputs[:4]) == pytest.approx((10.0, 10.0))
+    searches = [figures.search_of(task, "gemm", 1000.0, [(10.0, 100.0 if task != "c" else None)]) for task in "abc"]
+    stock = Trials("stock", (*searches, figures.search_of("z", "moe", 1000.0, [(10.0, 1.0)])))
+    assert figures.shared([ours, theirs], [stock]) == {"a", "b", "c"}
+    drawn = figures.optimisation_time([ours, theirs], [stock], ["ours", "theirs", "stock"])
+    (mean,), (other,) = marks(drawn, "centre-0-0"), marks(drawn, "centre-1-0")
+    assert mean == pytest.approx(other, abs=0.01)  # 1000, 1 and 1 against three times 10
+    assert len(marks(drawn, "points-0-0")) == 1
+    end = line(drawn, "mean-2-0")[-1]
+    low = marks(drawn, "points-0-0")[0][1]  # of 1000 times
+    decade = (mean[1] - low) / 2
+    assert end == pytest.approx((mean[0], mean[1] + decade / 3), abs=0.01)  # 10, 10 and 1
+    assert "gemm (3 tasks)" in str(drawn.svg)
+    assert "moe" not in str(drawn.svg)
+    assert drawn.notes == (
+        "ours: 3 of its 5 tasks, 3 first outputs, 1 of them correct.",
+        "theirs: 3 of its 4 tasks, 3 first outputs, 3 of them correct.",
+        "stock: 3 of its 4 tasks, 2 of them with a kernel.",
+    )
+    apart = figures.optimisation_time([ours], [Trials("stock", stock.searches[3:])], ["ours", "stock"])
+    assert (apart.svg, apart.missing) == (None, "no task that all of these have: ours, stock")
+
+
 def test_training_is_drawn_raw_and_in_bands() -> None:
     values = {"utility": float, "r_lat": lambda _: 0.0, "stage/correct": lambda step: step / 40}
     run = Training("ours", [*log(40, **values), {"step": 40, "eval_utility": 20.5}])
@@ -295,7 +326,11 @@ def test_what_a_figure_leaves_out_is_noted() -> None:
     )
     empty = Trials("stock", (figures.search_of("gemm0", "gemm", 1000.0, [(1.0, None)]),))
     four = figures.optimisation_time([some(), some("b", None)], [empty], ["ours", "b", "stock"])
-    assert four.notes == ("Without times to a kernel, and not drawn: b.", "stock: no trial found a kernel.")
+    assert four.notes == (
+        "Without times to a kernel, and not drawn: b.",
+        "stock: no trial found a kernel.",
+        "ours: 5 of its 5 tasks, 5 first outputs, 5 of them correct.",
+    )
 
 
 @pytest.mark.parametrize("ratio", [1e-9, 1e9])

@@ -56,6 +56,33 @@ def test_a_search_that_never_is_as_fast_gives_a_lower_bound() -> None:
     assert times.times([output("a", 15.0)], {"a": GEMM}, 5).pairs[0].reached_s == 60
 
 
+def test_what_noise_does_not_tell_apart_is_as_fast() -> None:
+    """The output has 25 µs, with a noise band of 1%: a trial of 25.2 µs is as fast, one of 25.3 µs is not."""
+    for us, reached_s in ((25.2, 10), (25.3, None)):
+        (pair,) = times.times([output("a", 25.0)], {"a": search("a", (10, us))}, 1).pairs
+        assert (pair.reached_s, pair.at_least) == (reached_s, reached_s is None)
+
+
+def test_of_a_batch_that_goes_on_nothing_is_known() -> None:
+    batches = search("a", *[(10, 50.0)] * 3, *[(20, 20.0)] * 4)
+    assert [(len(batches.first(n)), batches.whole_s(n)) for n in (3, 5, 7, 8)] == [(3, 10), (3, 10), (7, 20), (7, None)]
+    (pair,) = times.times([output("a", 20.0)], {"a": batches}, 5).pairs
+    assert (pair.whole_s, pair.reached_s) == (10, None)
+
+
+def test_an_interval_over_lower_bounds_has_no_upper_end() -> None:
+    searches = {task: search(task, (at, us)) for task, at, us in (("a", 4.0, 10.0), ("b", 8.0, 50.0), ("c", 9.0, 9.0))}
+    outputs = [output(task, 20.0) for task in searches]
+    group = times.times(outputs, searches, 1).group("construct")
+    assert group.never == 1
+    assert times.reached(group) == f"≥ {group.reached_ratio.value:.3g} [{group.reached_ratio.low:.3g}, …)"
+    fast = times.times(outputs[::2], searches, 1).group("construct")
+    assert fast.never == 0
+    assert times.reached(fast).endswith(f", {fast.reached_ratio.high:.3g}]")
+    alone = times.times(outputs[1:2], searches, 1).group("construct")
+    assert times.reached(alone) == f"≥ {alone.reached_ratio.value:.3g}"
+
+
 def test_a_search_that_found_no_more_is_whole_and_one_that_was_cut_short_is_not() -> None:
     assert (SHORT.whole_s(2), SHORT.whole_s(3), CUT.whole_s(1), CUT.whole_s(2)) == (15, 18.0, 10, None)
     found = times.times([output("b", 40.0), output("c", 40.0), output("d", 40.0)], {"b": SHORT, "c": CUT}, 8)
@@ -127,5 +154,8 @@ def test_tables() -> None:
             console.print(table)
     text = said.get()
     assert "against search of 4 trials" in text
-    assert "≥ 15" in text
-    assert "never" in text
+    each, groups = text.split("time to kernel")
+    assert "≥ 15" in groups
+    assert [line.split()[-5:] for line in each.splitlines() if line.split()[:1] == ["a"]] == [
+        ["never", "≥", "15", "6.67", "5.00"]
+    ]

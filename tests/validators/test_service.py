@@ -16,12 +16,13 @@ import pytest
 
 from littledragon.compiler import children, targets
 from littledragon.compiler._child import MAX_FRAME
+from littledragon.compiler.children import ChildError
 from littledragon.schemas import tsel
 from littledragon.schemas.graph import Analysis
 from littledragon.validators import device as devices
 from littledragon.validators import service as services
 from littledragon.validators.device import Deadlines, Made
-from littledragon.validators.service import Service, Task, Verdict, _fault_of
+from littledragon.validators.service import Service, Task, Verdict, _fault_of, own_limit
 
 LLVM = targets.target("llvm")
 GOLDEN = Path(__file__).parents[1] / "golden" / "release"
@@ -132,6 +133,26 @@ def test_the_default_schedule_has_a_verdict_too(simulated: Service) -> None:
     assert simulated.default("none").fault is not None
 
 
+def test_what_is_measured_again_is_built_and_measured_again(tasks: list[Task]) -> None:
+    """A text by `again`, and the default schedule at each call: neither remembers, and neither is remembered."""
+    with Service(tasks, "simulated") as service:
+        first = service.evaluate("product", FAST)
+        for count in (2, 3):
+            again = service.again("product", FAST)
+            assert (again.gate, again.latency_us, again.module_hash) == ("ok", first.latency_us, first.module_hash)
+            assert "wait" not in again.seconds
+            assert (service.counts()["built"], service.counts()["measured"]) == (count, count)
+        for count in (4, 5):
+            assert service.default("product").gate == "ok"
+            assert service.counts()["measured"] == count
+        assert service.evaluate("product", FAST) == first
+        assert service.evaluate("product", explained(FAST, "The same module.")).latency_us == first.latency_us
+        assert service.counts()["measured"] == 5
+        assert service.again("product", "no graph").gate == "parsed"
+        is_fault(service.again("none", tiled(32)), "raised")
+        assert service.counts() == {"evaluated": 7, "made": 7, "built": 5, "measured": 5, "faults": 1}
+
+
 def test_a_text_and_a_module_are_measured_once(tasks: list[Task]) -> None:
     """Also where all of them come at the same time: the same text, and others that spell the same module."""
     texts = [FAST] * 6 + [explained(FAST, f"Reason {number}.") for number in range(6)] + [SLOW] * 4
@@ -238,6 +259,15 @@ def test_what_is_not_known_of_a_text_is_no_verdict() -> None:
     assert _fault_of(Made({"failed": None})) is None
 
 
+def test_a_child_that_reached_its_own_limit_says_so() -> None:
+    """What grew beyond the child's memory is a verdict; whatever else a child raises is not."""
+    assert own_limit(ChildError("raised", "MemoryError: "))
+    assert own_limit(ChildError("raised", "InternalError: std::bad_alloc"))
+    assert not own_limit(ChildError("raised", "ValueError: no module"))
+    assert not own_limit(ChildError("crashed", "MemoryError"))
+    assert not own_limit(MemoryError("MemoryError"))
+
+
 def test_a_machine_that_cannot_take_a_question_is_a_fault(tasks: list[Task]) -> None:
     """Whatever is raised on the way: a frame that is too large, or no thread, no memory."""
     huge = Task("huge", "x" * MAX_FRAME, [], LLVM, 2.0, 1.0, 0.0, 0.05)
@@ -307,6 +337,41 @@ def test_many_at_once_with_some_that_do_their_worst(real: Service) -> None:
     assert after["built"] - before["built"] <= len(built)
     assert after["made"] - before["made"] <= len([text for _, text in asked if text != "no graph"])
     assert real.evaluate("shifted", tiled(32)) == verdicts["shifted", tiled(32)]
+
+
+def test_who_shares_a_module_has_the_time_of_its_build_and_its_measurement(real: Service) -> None:
+    """Its time to kernel is then as if it had come first, and not that of looking up what another has done."""
+    first = real.evaluate("shifted", tiled(16))
+    other = real.evaluate("shifted", explained(tiled(16), "It is narrow."))
+    assert other.module_hash == first.module_hash
+    for step in ("build", "check"):
+        assert other.seconds[step] == first.seconds[step] > 0
+    assert other.seconds["make"] > other.seconds["build"]
+    assert "wait" not in other.seconds
+
+
+def test_what_is_a_tasks_own_is_made_before_a_text_comes(tasks: list[Task], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A text's time then holds neither the start of the children nor the reference."""
+    asked: list[str] = []
+    on_slot = devices.Device.on_slot
+
+    def spy(device: devices.Device, function: str, *arguments: Any, **named: Any) -> Any:
+        asked.append(function.rpartition(":")[2])
+        return on_slot(device, function, *arguments, **named)
+
+    monkeypatch.setattr(devices.Device, "on_slot", spy)
+    with Service(tasks, "real", deadlines=DEADLINES, repeat_ms=1.0, seed=7) as service:
+        service.get_ready("shifted")
+        assert sorted(asked) == ["make", "reference"]  # of the default schedule, which also starts what measures
+        service.get_ready("shifted")
+        service.get_ready("wild")  # it has no reference: its texts will say so
+        assert [name for name in asked[2:] if name != "reference"] == []
+        asked.clear()
+        assert service.evaluate("shifted", tiled(8)).gate == "ok"
+        assert asked == ["make"]
+        assert service.counts()["made"] == 1
+        with pytest.raises(KeyError):
+            service.get_ready("nobody's")
 
 
 def test_a_child_that_dies_while_it_applies_a_text_has_its_credit(tasks: list[Task]) -> None:
