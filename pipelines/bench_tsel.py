@@ -114,7 +114,7 @@ def measure(
     with Progress("bench tsel") as progress, _Children(jobs) as workers:
         done = 0
         for wave in itertools.chain(_waves(made, traces, seed), [units]):
-            progress.plan(done + len(wave), ["ok"] * done)
+            progress.plan(done + len(wave), [("ok", None)] * done)
             for unit, answer in workers.map(wave):
                 unit.cell.add(unit, answer)
                 progress.ended("failed" if isinstance(answer, children.ChildError) else "ok")

@@ -52,7 +52,7 @@ SETTINGS = (
 RUNNING = (
     click.option("--executor", default="serial", show_default=True, help="serial, local or tcp://host:port."),
     click.option("--workers", type=click.IntRange(1, 1024), help="Processes of the local executor; one a core."),
-    click.option("--retry", type=click.Choice(["failed"]), help="Do failed units again."),
+    click.option("--retry", help="Do units again: failed, or those that ended for this reason of `dragon status`."),
 )
 
 _Command = Callable[..., Any]
@@ -612,7 +612,7 @@ def _run(workdir: Path, names: Sequence[str], options: dict[str, Any]) -> "Store
     with ExitStack() as held:
         with busy(f"starting the executor {options['executor']}"):
             where = held.enter_context(executor(options["executor"], workers=options["workers"]))
-        run(store, names, config, where, retry_failed=options["retry"] == "failed")
+        run(store, names, config, where, retry=options["retry"])
     return store
 
 

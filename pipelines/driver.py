@@ -20,6 +20,7 @@ from littledragon.pipelines.progress import Progress, busy
 from littledragon.pipelines.shards import RowError
 from littledragon.pipelines.stage import Payload, Result, Unit
 from littledragon.pipelines.store import SMALL_FILES, Outcome, Store
+from littledragon.schemas.gates import State
 
 SLICE = 64
 """Payloads of so many units are loaded at once, where a stage does not name another number as its own SLICE."""
@@ -31,7 +32,7 @@ FEW_FILES = 32
 """So many files of one unit are compacted at the end of a stage: the next one reads them over and over."""
 
 
-def run(store: Store, names: Sequence[str], config: Config, executor: Executor, *, retry_failed: bool = False) -> None:
+def run(store: Store, names: Sequence[str], config: Config, executor: Executor, *, retry: str | None = None) -> None:
     """Run these stages, in this order, holding the leases of all of them from the start.
 
     Raises:
@@ -54,7 +55,7 @@ def run(store: Store, names: Sequence[str], config: Config, executor: Executor, 
             require_current(store, stages.stage(name), config, elsewhere=elsewhere)
     with acquire_all(store.path, names) as leases:
         for name in names:
-            run_stage(store, stages.stage(name), config, executor, leases[name], retry_failed=retry_failed)
+            run_stage(store, stages.stage(name), config, executor, leases[name], retry=retry)
 
 
 def require_current(store: Store, stage: ModuleType, config: Config, *, elsewhere: bool = False) -> None:
@@ -81,7 +82,7 @@ def require_current(store: Store, stage: ModuleType, config: Config, *, elsewher
 
 
 def run_stage(
-    store: Store, stage: ModuleType, config: Config, executor: Executor, lease: Lease, *, retry_failed: bool = False
+    store: Store, stage: ModuleType, config: Config, executor: Executor, lease: Lease, *, retry: str | None = None
 ) -> None:
     """Do everything that the stage's plan names and that is not done; failed units again only if asked to.
 
@@ -89,12 +90,12 @@ def run_stage(
         UserError: the disk refused, a file is damaged, or the lease was lost. What was done is kept.
     """
     with Progress(stage.NAME) as progress:
-        work = _Work(store, stage, config, lease, progress, retry_failed)
+        work = _Work(store, stage, config, lease, progress, retry)
         while work.plan():
             for answer in chain(executor.run(stage.__name__, config, work), work.unloadable()):
                 lease.check()
                 unit, attempt = work.end(answer.id)
-                progress.ended(_commit(store, unit, answer, attempt))
+                progress.ended(*_commit(store, unit, answer, attempt))
                 if len(work.tried) % SMALL_FILES == 0:
                     store.compact(stage.NAME, at_least=SMALL_FILES)
         store.compact(stage.NAME, at_least=FEW_FILES)
@@ -113,10 +114,10 @@ class _Work(Iterator[tuple[str, Payload]]):
     """
 
     def __init__(
-        self, store: Store, stage: ModuleType, config: Config, lease: Lease, progress: Progress, retry_failed: bool
+        self, store: Store, stage: ModuleType, config: Config, lease: Lease, progress: Progress, retry: str | None
     ) -> None:
         self._store, self._stage, self._config, self._lease = store, stage, config, lease
-        self._progress, self._retry_failed = progress, retry_failed
+        self._progress, self._retry = progress, retry
         self.tried: set[str] = set()
         self._given: dict[str, Unit] = {}
         self._ended: dict[str, Outcome] = {}
@@ -139,11 +140,12 @@ class _Work(Iterator[tuple[str, Payload]]):
             if new:
                 self._store.plan(name, units)
             self._ended = self._store.outcomes(name)
-            failed = {id for id, outcome in self._ended.items() if outcome.state == "failed" and self._retry_failed}
-            again = failed - self.tried
+            asked = {id for id, o in self._ended.items() if self._retry is not None and self._retry in _names(o)}
+            again = asked - self.tried
             pending = [unit for unit in units if unit.id not in self._ended or unit.id in again]
             waiting = {unit.id for unit in pending}
-            states = [self._ended[unit.id].state for unit in units if unit.id not in waiting]
+            ended = [self._ended[unit.id] for unit in units if unit.id not in waiting]
+            states = [(outcome.state, outcome.reason) for outcome in ended]
             self._progress.plan(len(units), states)
             self._left.extend(unit for unit in pending if unit.id not in self._given)
         self._planning_s += time.monotonic() - began
@@ -177,6 +179,13 @@ class _Work(Iterator[tuple[str, Payload]]):
             yield self._unloadable.pop(0)
 
 
+def _names(outcome: Outcome) -> tuple[str, ...]:
+    """What --retry may call a unit that ended so: failed, or the reason; what is there is never done again."""
+    if outcome.state == "ok":
+        return ()
+    return (*(["failed"] if outcome.state == "failed" else []), *([outcome.reason] if outcome.reason else []))
+
+
 def _loaded(
     store: Store, stage: ModuleType, config: Config, units: Sequence[Unit], unloadable: list[Answer]
 ) -> Iterator[tuple[str, Payload]]:
@@ -197,7 +206,7 @@ def _loaded(
         yield from zip((unit.id for unit in units), payloads, strict=True)
 
 
-def _commit(store: Store, unit: Unit, answer: Answer, attempt: int) -> str:
+def _commit(store: Store, unit: Unit, answer: Answer, attempt: int) -> tuple[State, str | None]:
     observed: dict[str, Any] = {
         "attempt": attempt,
         "started_at": answer.started_at,
@@ -209,5 +218,5 @@ def _commit(store: Store, unit: Unit, answer: Answer, attempt: int) -> str:
     except RowError as error:
         broken = Result(state="failed", reason="raised", detail=f"RowError: {error}")
         store.commit(unit, broken, observed)
-        return broken.state
-    return answer.result.state
+        return broken.state, broken.reason
+    return answer.result.state, answer.result.reason

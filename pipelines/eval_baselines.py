@@ -95,9 +95,9 @@ def _find_nearest(root: Path, workloads: list[str], environments: list[str]) -> 
     training = sorted(best.keys() & cells.keys())
     chosen: dict[str, str] = {}
     for workload in workloads:
-        if workload in cells and training:
-            ranked = ((_distance(*cells[workload], *cells[id]), id) for id in training)
-            chosen[workload] = min(ranked)[1]
+        others = [id for id in training if id != workload]  # of the training split itself, its answer is no neighbour's
+        if workload in cells and others:
+            chosen[workload] = min((_distance(*cells[workload], *cells[id]), id) for id in others)[1]
     found = {
         workload: {"example_id": best[near][1], "theirs": cells[near][1], "ours": cells[workload][1]}
         for workload, near in chosen.items()

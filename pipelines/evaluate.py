@@ -103,6 +103,9 @@ def compare(a: Path, b: Path) -> tuple[Comparison, ...]:
         UserError: a file that is none, or files of different environments or devices.
     """
     sides = [[output_of(row, path) for row in latest(lines_of(path), path).values()] for path in (a, b)]
+    for path, side in zip((a, b), sides, strict=True):
+        if not side:
+            raise UserError(f"{path}: no result in it")
     try:
         return evaluation.compare(*sides)
     except ValueError as error:

@@ -28,6 +28,7 @@ from littledragon.pipelines import catalog
 from littledragon.pipelines.errors import UserError
 from littledragon.pipelines.files import content_of, disk_error, make_directory, sync_directory, temporary
 from littledragon.pipelines.lease import acquire_all
+from littledragon.pipelines.progress import say
 from littledragon.pipelines.stage import Result, Unit
 from littledragon.pipelines.store import Store
 from littledragon.schemas.gates import OK
@@ -362,6 +363,8 @@ def export(
             raise UserError(f"{name}: not a model: give a file that ends in {', '.join(outside.SUFFIXES)}")
         content_of(Path(name), outside.MOST_BYTES)
     here = _environment(store, target, environment)
+    if here["device"] == "simulated":
+        say(f"export: the latencies of {here['environment_id']} are simulated: no machine has run these schedules")
     chosen = _verified(store, here["environment_id"], best)
     if not chosen:
         raise UserError(f"{store.path}: no verified trace beats a default schedule on {target}: run `dragon verify`")

@@ -16,6 +16,8 @@ from littledragon.schemas.gates import STATES
 
 LINE_EVERY_S = 5.0
 BUSY_AFTER_S = 2.0
+UNSTABLE = "default_unstable"
+"""What verify says where the default schedule's own timings differ: the machine was busy, or the kernel is short."""
 
 
 @contextmanager
@@ -37,6 +39,8 @@ class Progress:
         self.stage = stage
         self._total = 0
         self._counts: Counter[str] = Counter()
+        self._reasons: Counter[str] = Counter()
+        """Why units were rejected."""
         self._here = 0
         self._started = self._printed = time.monotonic()
         self._bar: Any = None
@@ -57,16 +61,21 @@ class Progress:
             return
         took = f" in {_duration(time.monotonic() - self._started)}" if self._here else ""
         hint = " (dragon status says why; --retry failed does them again)" if self._counts["failed"] else ""
+        if self._reasons[UNSTABLE]:
+            hint += f" (timings varied: leave the machine idle, and --retry {UNSTABLE} does those again)"
         say(f"{self._line()}{took}{hint}" if kind is None else f"{self._line()} (stopped)")
 
-    def plan(self, total: int, ended: Sequence[str]) -> None:
-        """So many units are planned, and these states are there already."""
-        self._total, self._counts = total, Counter(ended)
+    def plan(self, total: int, ended: Sequence[tuple[str, str | None]]) -> None:
+        """So many units are planned, and these have ended already: state and reason."""
+        self._total, self._counts = total, Counter(state for state, _ in ended)
+        self._reasons = Counter(reason for state, reason in ended if state == "rejected" and reason)
         self._show(at_once=len(ended) < total and self._here == 0)
 
-    def ended(self, state: str) -> None:
+    def ended(self, state: str, reason: str | None = None) -> None:
         """One more unit has ended."""
         self._counts[state] += 1
+        if state == "rejected" and reason:
+            self._reasons[reason] += 1
         self._here += 1
         self._show()
 
@@ -85,7 +94,12 @@ class Progress:
             say(self._line() + self._left())
 
     def _line(self) -> str:
-        parts = [f"{self._counts[state]} {state}" for state in STATES if self._counts[state]]
+        why = ", ".join(f"{count} {reason}" for reason, count in self._reasons.most_common(2))
+        parts = [
+            f"{self._counts[state]} {state}" + (f" ({why})" if state == "rejected" and why else "")
+            for state in STATES
+            if self._counts[state]
+        ]
         return " · ".join([f"{self.stage}: {sum(self._counts.values())}/{self._total}", *parts])
 
     def _left(self) -> str:

@@ -26,7 +26,7 @@ def main() -> int:
         store = Store.open(Path(workdir))
         with acquire_all(store.path, names) as leases, executor(where, workers=2) as place:
             for name in names:
-                run_stage(store, stage(name), config, place, leases[name], retry_failed=bool(retry))
+                run_stage(store, stage(name), config, place, leases[name], retry="failed" if retry else None)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

@@ -22,7 +22,7 @@ def main() -> int:
     try:
         store = Store.open(Path(workdir), create=True)
         with acquire(store.path, toystage.NAME) as lease, executor(where, workers=2) as place:
-            run_stage(store, toystage, config, place, lease, retry_failed=bool(retry))
+            run_stage(store, toystage, config, place, lease, retry="failed" if retry else None)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

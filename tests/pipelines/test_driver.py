@@ -151,11 +151,13 @@ def test_what_fails_is_kept_and_done_again_only_when_asked(store, toy):
     assert "not today" in failed["detail"]
     run(store, toy)
     assert toy.worked == [0, 1, 2, 3, 4]
-    run(store, toy, retry_failed=True)
+    run(store, toy, retry="failed")
     assert toy.worked[5:] == [1], "rejected work is never redone, and a retry is one retry"
-    del toy.does[1]
-    run(store, toy, retry_failed=True)
-    run(store, toy, retry_failed=True)
+    run(store, toy, retry="no_space")
+    assert toy.worked[6:] == [2], "what was rejected for this reason is, where that is asked for"
+    del toy.worked[6:], toy.does[1]
+    run(store, toy, retry="failed")
+    run(store, toy, retry="failed")
     assert toy.worked[5:] == [1, 1]
     (mended,) = store.rows("outcomes", "unit_id = $id", id=failed["unit_id"])
     assert (mended["state"], mended["attempt"]) == ("ok", 3)
@@ -187,7 +189,7 @@ def test_a_payload_that_cannot_be_loaded_fails_that_unit_alone(store, toy):
     assert states(store) == {f'{{"number":{n}}}': "failed" if n in (0, 4) else "ok" for n in range(5)}
     toy.load = lambda s, units, c: throw(UserError("damaged"))
     with pytest.raises(UserError, match="damaged"):
-        run(store, toy, retry_failed=True)
+        run(store, toy, retry="failed")
 
 
 def test_a_plan_that_grows_is_asked_until_nothing_is_left(store, toy):

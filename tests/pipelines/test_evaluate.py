@@ -173,6 +173,12 @@ def test_other_baselines(release: Path, tmp_path: Path, name: Any) -> None:
         assert found.reproduced.value == 1.0
 
 
+def test_a_training_workload_is_not_its_own_neighbour(release: Path, tmp_path: Path) -> None:
+    settings = Settings(**vars(SETTINGS) | {"split": "train"})
+    found = evaluate.evaluate(release, Source(baseline="nearest"), tmp_path / "n.jsonl", settings)
+    assert found.group("construct").failures == {"parsed": 1}  # the only one there is
+
+
 def test_a_file_of_outputs_with_garbage(release: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     id = ids(release)
     one, other, refine = id["w-1", "construct"], id["w-2", "construct"], id["w-1", "refine"]
@@ -401,6 +407,10 @@ def test_compare(release: Path, tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert "first outputs of A and B" in capsys.readouterr().out
     assert cli.call(["eval", "compare", files[0], str(tmp_path / "a.in")]) == 2
     assert "no result of dragon eval" in capsys.readouterr().err
+    head = Path(files[0]).read_text(encoding="utf-8").splitlines(keepends=True)[0]
+    (tmp_path / "head.jsonl").write_text(head, encoding="utf-8")  # interrupted before its first verdict
+    assert cli.call(["eval", "compare", files[0], str(tmp_path / "head.jsonl")]) == 2
+    assert "head.jsonl: no result in it" in capsys.readouterr().err
     lines = Path(files[1]).read_text(encoding="utf-8").replace('"device": "simulated"', '"device": "real"')
     (tmp_path / "c.jsonl").write_text(lines, encoding="utf-8")
     assert cli.call(["eval", "compare", files[0], str(tmp_path / "c.jsonl")]) == 2

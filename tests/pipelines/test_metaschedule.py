@@ -177,10 +177,11 @@ def test_a_fresh_process_compiles_the_model_with_what_was_exported(model: Path, 
 
 
 @pytest.mark.slow
-def test_a_block_of_the_zoo_needs_no_file_to_be_exported(tmp_path: Path) -> None:
+def test_a_block_of_the_zoo_needs_no_file_to_be_exported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     store = Store.open(tmp_path / "work", create=True)
     driver.run(store, ("workloads", "search", "verify"), replace(SMALL, families=("vision",), limit=1), Serial())
     done = metaschedule.export(store, tmp_path / "database", "llvm")
+    assert "are simulated" in capsys.readouterr().err
     assert done.workloads == store.sql("SELECT 1 FROM anchors WHERE state = 'ok'").num_rows > 0
     block, target = store.rows("workloads")[0]["block_id"], json.dumps(targets.target("llvm"))
     command = [sys.executable, "-c", COMPILE_BLOCK, block, str(tmp_path / "database"), target]

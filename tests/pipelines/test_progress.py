@@ -26,7 +26,7 @@ def test_what_takes_long_says_so_once(capsys: pytest.CaptureFixture[str], monkey
 
 def test_a_stage_says_how_far_it_is(capsys: pytest.CaptureFixture[str]) -> None:
     with progress.Progress("search") as bar:
-        bar.plan(3, ["ok"])
+        bar.plan(3, [("ok", None)])
         bar.ended("failed")
         bar.ended("ok")
         bar.say("finishing")
@@ -35,3 +35,13 @@ def test_a_stage_says_how_far_it_is(capsys: pytest.CaptureFixture[str]) -> None:
     assert finishing == "search: 3/3 · 2 ok · 1 failed · finishing"
     assert last.startswith("search: 3/3 · 2 ok · 1 failed in ")
     assert "--retry failed" in last
+
+
+def test_why_work_is_rejected_is_said_at_once_and_what_may_help(capsys: pytest.CaptureFixture[str]) -> None:
+    with progress.Progress("verify") as bar:
+        bar.plan(3, [("rejected", "launch_bound")])
+        bar.ended("rejected", progress.UNSTABLE)
+        bar.ended("rejected", progress.UNSTABLE)
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last.startswith("verify: 3/3 · 3 rejected (2 default_unstable, 1 launch_bound) in ")
+    assert "--retry default_unstable" in last
