@@ -58,6 +58,7 @@ def test_a_resnet(files: Path) -> None:
     assert 0.9e9 < sum(row["flops"] for row in convolutions) < 2 * 1.82e9
 
 
+@pytest.mark.slow
 def test_a_transformer_block(files: Path) -> None:
     rows = extract(files / "block.pt2")
     found = kept(rows)

@@ -104,6 +104,7 @@ def hammered(folder: Path, first: int, count: int, *kind: str) -> dict[str, Any]
     return report
 
 
+@pytest.mark.slow
 def test_three_thousand_mutants(tmp_path: Path) -> None:
     report = hammered(tmp_path, 0, 2400)
     assert report["outcomes"]["accepted"] >= 0.05 * 2400
