@@ -20,6 +20,7 @@ import click
 from littledragon.pipelines.errors import UserError
 from littledragon.pipelines.progress import busy
 from littledragon.pipelines.stages import NAMES
+from littledragon.schemas.gates import REASONS
 
 if TYPE_CHECKING:
     from littledragon.pipelines.config import Config
@@ -608,6 +609,9 @@ def _run(workdir: Path, names: Sequence[str], options: dict[str, Any]) -> "Store
     from littledragon.pipelines.store import Store
 
     require(options["executor"])
+    reasons = sorted({reason for name in names for reason in REASONS.get(name, ())})
+    if options["retry"] not in (None, "failed", *reasons):
+        raise UserError(f"--retry {options['retry']}: choose failed, or a reason: {', '.join(reasons)}")
     store = Store.open(workdir, create="workloads" in names)
     with ExitStack() as held:
         with busy(f"starting the executor {options['executor']}"):

@@ -21,7 +21,7 @@ OK: Final = "ok"
 """Status of a candidate that failed no gate of the stage that wrote the row."""
 
 State = Literal["ok", "rejected", "failed"]
-"""Final states of a unit, and of a row: done; refused for a reason of the closed list (never redone);
+"""Final states of a unit, and of a row: done; refused for a reason of the closed list (redone where that is asked for);
 broken by something that may pass (redone with `--retry failed`)."""
 STATES: Final[tuple[State, ...]] = ("ok", "rejected", "failed")
 
