@@ -13,7 +13,6 @@ from littledragon.compiler import rules as rule_sets
 from littledragon.compiler import slots, targets
 from littledragon.compiler.children import ChildError
 from littledragon.pipelines.errors import UserError
-from littledragon.pipelines.eval_trials import is_fault
 from littledragon.pipelines.progress import busy
 from littledragon.pipelines.questions import PIECE, Baseline, Prompt, Settings, Text, ask_child
 from littledragon.pipelines.threads import in_children
@@ -23,7 +22,7 @@ from littledragon.schemas import tsel
 from littledragon.schemas.graph import Instruction
 from littledragon.schemas.ids import digest
 from littledragon.validators import device as devices
-from littledragon.validators.service import Task
+from littledragon.validators.service import Task, is_fault
 
 Row = dict[str, Any]
 

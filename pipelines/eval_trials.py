@@ -2,8 +2,6 @@
 
 import contextlib
 import hashlib
-import shutil
-import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -24,7 +22,7 @@ from littledragon.release import published
 from littledragon.schemas.gates import OK
 from littledragon.validators import scratch
 from littledragon.validators.device import Device
-from littledragon.validators.service import Service, Task, Verdict, own_limit
+from littledragon.validators.service import Service, Task, Verdict, is_fault
 
 Row = dict[str, Any]
 
@@ -38,8 +36,6 @@ STOCK_TRIAL_S: Final = 60.0
 """Stock's tuner may take so long for each trial, beyond its builder's time-out, before it is given up."""
 TUNER: Final = "littledragon.compiler.stock:tune"
 PROPOSER: Final = "littledragon.compiler.proposals:propose"
-ROOM: Final = 1 << 20
-"""Where the disk has fewer bytes left, a child that dies may have died of that."""
 
 
 @dataclass
@@ -118,18 +114,6 @@ class Work:
             nothing = {"gate": None, "latency_us": None, "text": None}
             row = {"task_id": self.task.task_id, "trial": max(known.trials, default=0) + 1, "elapsed_s": elapsed_s}
             self.record(known, row | nothing | {"end": why} | ({} if reason is None else {"reason": reason}))
-
-
-def is_fault(error: ChildError | OSError, *, raising: bool = False) -> bool:
-    """Whether a call that gave no answer says nothing of what it was given: an interrupt, or a disk that is full.
-
-    raising: of a function that raises for nothing that it was given but what is too large for it.
-    """
-    if not isinstance(error, ChildError) or error.interrupted:
-        return True
-    if error.kind == "raised":
-        return raising and not own_limit(error)
-    return error.kind == "crashed" and shutil.disk_usage(tempfile.gettempdir()).free < ROOM
 
 
 # -- our engine's -------------------------------------------------------------------------------------
@@ -296,9 +280,10 @@ def stock(work: Work, known: Search) -> None:
     answer: Row | None = None
     reason, took = None, 0.0
     for _ in range(AGAIN):
+        began = time.monotonic()
         try:
             with work.device.alone():
-                began = time.monotonic()
+                began = time.monotonic()  # waiting for the device is none of its time
                 answer = children.once(
                     TUNER,
                     deadline_s=600.0 + settings.trials * (settings.timeout_s + STOCK_TRIAL_S),

@@ -14,6 +14,7 @@ import math
 import re
 import shutil
 import statistics
+import tempfile
 import threading
 import time
 from collections import Counter, OrderedDict
@@ -38,7 +39,7 @@ _TRIES: Final = 4
 """So often in a row another text may take a module up and drop it again before that is a fault."""
 _MEMORY: Final = re.compile(r"MemoryError|bad_alloc", re.ASCII)
 """What a limited child says that a text has made too large."""
-_ROOM: Final = 1 << 20
+ROOM: Final = 1 << 20
 """Where the disk has fewer bytes left, a compiler that dies may have died of that, and its last words are lost."""
 
 
@@ -343,7 +344,7 @@ class Service:
         seconds, began = dict(verdict.seconds), time.monotonic()
         made = device.make(held.workload, folder, text=text, claims=claims)
         seconds |= {"make": time.monotonic() - began} | ({} if made.build_s is None else {"build": made.build_s})
-        if (fault := _fault_of(made)) is not None or (fault := self._full(made)) is not None:
+        if (fault := _fault_of(made)) is not None:
             self._give_up(folder, fault)
             return _fault(task.task_id, fault)
         verdict = _admitted(verdict, made, making.applied(folder), seconds)
@@ -477,12 +478,6 @@ class Service:
         for key in waited:
             self._settle(key, _Outcome(None, fault=_line(why)))
 
-    def _full(self, made: Made) -> str | None:
-        """Why a child that died is no news of its text: there is no room on the disk. None where that is not so."""
-        if made.ended is None or made.ended.kind != "crashed" or shutil.disk_usage(self._folder).free >= _ROOM:
-            return None
-        return f"no space left on device: {made.ended}"
-
     @contextlib.contextmanager
     def _holding(self, task: Task) -> Iterator[_Held]:
         """A task in use: its reference is kept for now, and for longer while it is among the latest."""
@@ -539,8 +534,21 @@ def _fault_of(made: Made) -> str | None:
     ended = made.ended
     if ended is None:
         return "what its admission said could not be read" if made.admitted is None else None
-    ours = made.admitted is None and ended.kind == "raised" and not own_limit(ended)
-    return str(ended) if ended.interrupted or ours else None
+    if not is_fault(ended, raising=made.admitted is None):
+        return None
+    return f"no space left on device: {ended}" if ended.kind == "crashed" and not ended.interrupted else str(ended)
+
+
+def is_fault(error: ChildError | OSError, *, raising: bool = False) -> bool:
+    """Whether a call that gave no answer says nothing of what it was given: an interrupt, or a disk that is full.
+
+    raising: of a function that raises for nothing that it was given but what is too large for it.
+    """
+    if not isinstance(error, ChildError) or error.interrupted:
+        return True
+    if error.kind == "raised":
+        return raising and not own_limit(error)
+    return error.kind == "crashed" and shutil.disk_usage(tempfile.gettempdir()).free < ROOM
 
 
 def own_limit(error: BaseException) -> bool:

@@ -25,7 +25,6 @@ from littledragon.compiler.children import ChildError
 from littledragon.pipelines import cli, eval_baselines, eval_search, eval_trials, evaluate
 from littledragon.pipelines.config import Config
 from littledragon.pipelines.errors import UserError
-from littledragon.pipelines.eval_trials import is_fault
 from littledragon.pipelines.journal import Journal
 from littledragon.pipelines.progress import Counts
 from littledragon.pipelines.questions import Prompt, Settings, Source
@@ -33,9 +32,10 @@ from littledragon.release import dataset, times
 from littledragon.schemas import tables, tsel
 from littledragon.schemas.ids import content_id
 from littledragon.validators import locks
+from littledragon.validators import service as services
 from littledragon.validators.device import Deadlines
 from littledragon.validators.real import RealDevice
-from littledragon.validators.service import Service, Task, Verdict
+from littledragon.validators.service import Service, Task, Verdict, is_fault
 from littledragon.validators.simulated import SimulatedDevice
 
 REAL = Path(__file__).parents[1] / "golden" / "release"
@@ -184,7 +184,7 @@ def test_what_is_a_fault(error: ChildError | OSError, fault: bool, of_ours: bool
 
 
 def test_a_crash_on_a_full_disk_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(eval_trials, "ROOM", 1 << 62)
+    monkeypatch.setattr(services, "ROOM", 1 << 62)
     assert is_fault(ChildError("crashed", "killed by SIGBUS"))
 
 
@@ -544,6 +544,16 @@ def test_a_full_disk_is_a_fault_of_stock_s(told: Told) -> None:
     known = told.tell("fill")
     assert (known.end, known.trials, told.calls()) == (None, {}, 1)
     assert "stock's tuner" in str(known.fault)
+
+
+def test_a_lock_that_cannot_be_had_is_a_fault_of_stock_s(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_: object) -> Any:
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(type(told.work.device), "alone", full)
+    known = told.tell("nothing, as it is never asked")
+    assert (known.end, known.trials, told.calls()) == (None, {}, 0)
+    assert "no space left on device" in str(known.fault)
 
 
 def test_a_device_that_is_ill_is_not_stock_s_verdict(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -277,7 +277,7 @@ def test_a_machine_that_cannot_take_a_question_is_a_fault(tasks: list[Task]) -> 
 
 def test_a_child_that_dies_on_a_full_disk_is_a_fault(tasks: list[Task], monkeypatch: pytest.MonkeyPatch) -> None:
     """LLVM ends its process where it cannot write, and what it says of that is written to the same disk."""
-    monkeypatch.setattr(services, "_ROOM", 1 << 62)
+    monkeypatch.setattr(services, "ROOM", 1 << 62)
     with Service(tasks, "simulated") as service, ThreadPoolExecutor(1) as pool:
         asked = pool.submit(service.evaluate, "shifted", SLOW_TO_APPLY)
         waited_for(lambda: any(read(path) for path in service._folder.glob("*/applied")))
