@@ -1,9 +1,11 @@
-"""Makes samples/h200, a small work directory of what was measured on an NVIDIA H200, from a larger one or from itself.
+"""Makes samples/h200, a small work directory of what was measured on an NVIDIA H200, from larger ones or from itself.
 
-    python samples/make_h200_store.py WORKDIR [--most N] [--without w-…,w-…]
+    python samples/make_h200_store.py WORKDIR… [--most N] [--without w-…,w-…]
 
-Kept are workloads that were verified and have an anchor, N of them, of each family in turn, with all their candidates,
-the traces of those that were verified, verdicts and anchors. Units are named anew as today's stages name them, with
+Kept are workloads that were verified and have an anchor, N of them, of each family and of held-out ones in turn, with
+all their candidates, the traces of those that were verified, verdicts and anchors. Where several work directories are
+given, the first one's workloads count, and of a workload that was measured in several the first one's rows.
+Units are named anew as today's stages name them, with
 rows as they were, where all settings but a stage's version are the same: where a later version would judge some
 workloads otherwise, name these after `--without`.
 `samples/h200.yaml` holds the settings:
@@ -27,6 +29,7 @@ import pyarrow.parquet as pq
 from littledragon.pipelines import catalog, config, search, verify, workloads
 from littledragon.pipelines.stage import Result, Unit
 from littledragon.pipelines.store import Store
+from littledragon.schemas.ids import canonical_json, digest
 
 SAMPLES = Path(__file__).parent
 LIMIT = 2_000_000
@@ -35,22 +38,27 @@ LIMIT = 2_000_000
 Row = dict[str, Any]
 
 
-def main(source: Path, most: int, without: set[str]) -> None:
-    """Read the work directory, write the sample beside it and put it in its place."""
+def main(sources: list[Path], most: int, without: set[str]) -> None:
+    """Read the work directories, write the sample beside its place and put it there."""
     settings = config.load("gpu", SAMPLES / "h200.yaml")
-    old, place = Store.open(source), SAMPLES / "h200.new"
+    old, place = [Store.open(source) for source in sources], SAMPLES / "h200.new"
     shutil.rmtree(place, ignore_errors=True)
     new = Store.open(place, create=True)
-    anchors = old.rows("anchors", "state = 'ok'")
-    rows = old.rows("workloads", "state = 'ok'")
-    kept = _chosen(rows, {row["workload_id"] for row in anchors} - without, most)
-    (environment,) = old.rows("environments", "environment_id = $id", id=anchors[0]["environment_id"])
-    here = environment["environment_id"]
+    home: dict[str, Store] = {}
+    for store in old:
+        for stage in (search, verify):
+            _require_same(store, stage, settings)
+        for row in store.rows("anchors", "state = 'ok'"):
+            home.setdefault(row["workload_id"], store)
+    rows = old[0].rows("workloads", "state = 'ok'")
+    kept = _chosen(rows, home.keys() - without, most)
+    environments = [_today(row) for store in old for row in store.rows("environments")]
+    if len({row["environment_id"] for row in environments}) != 1:
+        sys.exit(f"these were measured in {len(environments)} environments: {environments}")
+    here = environments[0]["environment_id"]
 
     names = {_task(row) for row in rows if row["workload_id"] in kept}
-    extracted, placed = ([r for r in old.rows(table) if _task(r) in names] for table in ("extractions", "placements"))
-    for stage in (search, verify):
-        _require_same(old, stage, settings)
+    extracted, placed = ([r for r in old[0].rows(table) if _task(r) in names] for table in ("extractions", "placements"))
     while missing := _missing(new, workloads.NAME, workloads.plan(new, settings)):
         for unit in missing:
             blocks = unit.inputs.get("blocks", ())
@@ -58,23 +66,29 @@ def main(source: Path, most: int, without: set[str]) -> None:
             found = {"placements": placed} if "reduce" in unit.inputs else {"extractions": own}
             _commit(new, unit, Result(_plain(found)), {})
 
-    ended = {_round(row): row for row in old.rows("outcomes", "stage = 'search'") if here in row["inputs"]}
-    chosen = {row["candidate_id"] for row in old.rows("verdicts") if row["workload_id"] in kept}
-    traces = {row["candidate_id"]: row for row in old.rows("traces") if row["candidate_id"] in chosen}
+    def rows_of(table: str) -> list[Row]:
+        """Those of kept workloads, each of the work directory that it is taken from."""
+        found = [row for store in old for row in store.rows(table) if home.get(row["workload_id"]) is store]
+        return [row | {"environment_id": here} for row in found if row["workload_id"] in kept]
+
     candidates: dict[tuple[str, int], list[Row]] = defaultdict(list)
-    for row in old.rows("candidates", "environment_id = $here", here=here):
-        if row["workload_id"] in kept:
-            candidates[row["workload_id"], row["round"]].append(row)
+    for row in rows_of("candidates"):
+        candidates[row["workload_id"], row["round"]].append(row)
+    verdicts, anchor_of = rows_of("verdicts"), {row["workload_id"]: row for row in rows_of("anchors")}
+    chosen = {row["candidate_id"] for row in verdicts}
+    traces = {row["candidate_id"]: row for store in old for row in store.rows("traces")}
+    traces = {name: row for name, row in traces.items() if name in chosen}
+
+    ended = _ended(old, home, search.NAME)
     while missing := _missing(new, search.NAME, [u for c in search.chains(new, settings, here) for u in c.units]):
         for unit in missing:
             key = unit.inputs["workload_id"], unit.inputs["round"]
             own = candidates[key]
             shown = [traces[row["candidate_id"]] for row in own if row["candidate_id"] in traces]
-            found = {"candidates": own, "traces": shown, "environments": [environment]}
+            found = {"candidates": own, "traces": shown, "environments": environments[:1]}
             _commit(new, unit, Result(_plain(found), ended[key]["state"], ended[key]["reason"]), ended[key])
 
-    ended = {_round(row): row for row in old.rows("outcomes", "stage = 'verify'") if here in row["inputs"]}
-    verdicts, anchor_of = old.rows("verdicts"), {row["workload_id"]: row for row in anchors}
+    ended = _ended(old, home, verify.NAME)
     for unit in _missing(new, verify.NAME, verify.as_measured(new, settings)):
         work = unit.inputs["workload_id"]
         own = [row for row in verdicts if row["workload_id"] == work]
@@ -96,12 +110,31 @@ def main(source: Path, most: int, without: set[str]) -> None:
     sys.stdout.write(f"{SAMPLES / 'h200'}: {told}\n")
 
 
+def _today(environment: Row) -> Row:
+    """The row as it is written today: the cores of a GPU's host are no setting of what it measures."""
+    settings = json.loads(environment["settings"])
+    settings.pop("threads", None)
+    row = environment | {"settings": canonical_json(settings)}
+    defining = {name: value for name, value in row.items() if name not in ("unit_id", "environment_id")}
+    return defining | {"environment_id": digest(defining)}
+
+
+def _ended(old: list[Store], home: dict[str, Store], stage: str) -> dict[tuple[str, int | None], Row]:
+    """How each unit ended, by workload and round."""
+    found = {}
+    for store in old:
+        for row in store.rows("outcomes", f"stage = '{stage}'"):
+            if home.get((key := _round(row))[0]) is store:
+                found[key] = row
+    return found
+
+
 def _chosen(rows: list[Row], verified: set[str], most: int) -> set[str]:
-    """So many of the verified workloads, of each family in turn."""
-    of: dict[str, list[str]] = defaultdict(list)
+    """So many of the verified workloads, of each family and of held-out ones in turn."""
+    of: dict[tuple[str, bool], list[str]] = defaultdict(list)
     for row in sorted(rows, key=lambda row: str(row["workload_id"])):
         if row["workload_id"] in verified:
-            of[row["family"]].append(row["workload_id"])
+            of[row["family"], row["split"] in ("validation", "test")].append(row["workload_id"])
     turns = itertools.chain.from_iterable(itertools.zip_longest(*of.values()))
     return set([name for name in turns if name][:most])
 
@@ -141,8 +174,8 @@ def _plain(tables: dict[str, list[Row]]) -> dict[str, list[Row]]:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("workdir", type=Path)
+    parser.add_argument("workdirs", type=Path, nargs="+")
     parser.add_argument("--most", type=int, default=1000, help="how many workloads")
     parser.add_argument("--without", default="", help="ids of workloads to leave out, with commas between")
     given = parser.parse_args()
-    main(given.workdir, given.most, {name for name in given.without.split(",") if name})
+    main(given.workdirs, given.most, {name for name in given.without.split(",") if name})

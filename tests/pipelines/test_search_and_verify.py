@@ -434,3 +434,12 @@ def test_admission_on_a_plain_cpu_spares_the_tensor_intrinsics() -> None:
     files = [str(golden / name) for name in ("module.json", "trace_slow.json")]
     said = subprocess.run([sys.executable, "-c", code, *files], capture_output=True, text=True, check=True, timeout=60)
     assert said.stdout.split() == ["llvm", "False"]
+
+
+def test_what_a_gpu_measures_depends_on_no_core_of_its_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    def environment_of(cores: int) -> Any:
+        monkeypatch.setattr("os.cpu_count", lambda: cores)
+        return search.environment_row(Config(target="cuda", device="simulated"))
+
+    assert environment_of(16) == environment_of(32)
+    assert "threads" in search.environment_row(Config(target="llvm", device="simulated"))["settings"]
