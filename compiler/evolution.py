@@ -48,15 +48,14 @@ FEWER_TRIES: Final = 400
 """…as far as so many draws give."""
 UNCHOSEN: Final = 8
 """One in so many random members is drawn whatever its width, and proposed whatever its span: both may be wrong."""
-HEAVY: Final = 2048
-"""A schedule of more statements than these is proposed only where nothing else is found. Of 2,571 recorded H200
-candidates of 113 workloads 10% are, with 35% of all the time that builds took, 41 of the 81 that took more than 10 s,
-and 3 of the 456 within 1.2 of their workload's best."""
-LONG: Final = 1024
-"""Of schedules of more statements than these the search proposes…"""
+HEAVY: Final = 12_000
+"""A schedule of more operations than these is proposed only where nothing else is found."""
+LONG: Final = 4_000
+"""Of schedules of more operations than these the search proposes…"""
 LONG_SHARE: Final = 8
-"""…at most one in so many, unless it finds nothing else. Of 306 recorded rounds of 162 workloads, which held one in
-four at most where they had evolved, this leaves out 11% of the build time and costs 0.3% of the best latency."""
+"""…at most one in so many, unless it finds nothing else. Of 2,000 recorded H200 candidates of 180 workloads both rules
+together leave out 35% of the build time, and cost 1.6% of the best latency at most: what is proposed instead may be
+better."""
 LEAST_SCORE: Final = 1e-3
 """A cost model that has learned from few candidates predicts nothing, or less, for many."""
 SEEDS: Final = 1 << 30
@@ -194,11 +193,11 @@ class Search:
         return [*picked, *rest][:count]
 
     def _heavy(self, member: Member) -> bool:
-        return self.outlook(member).statements > HEAVY
+        return self.outlook(member).operations > HEAVY
 
     def _late(self, members: Sequence[Member], count: int) -> set[int]:
         """Keys of those (the best first) that are proposed only where nothing else is: heavy, or long and too many."""
-        long = [member.key for member in members if LONG < self.outlook(member).statements <= HEAVY]
+        long = [member.key for member in members if LONG < self.outlook(member).operations <= HEAVY]
         return {*long[count // LONG_SHARE :], *(member.key for member in members if self._heavy(member))}
 
     def recall(self, trace: str) -> tuple[int, Any]:

@@ -53,7 +53,7 @@ def propose(
 
     Returns:
         `{"trace": canonical save_json text, "score": float or null, "source": "evolutionary" or "random"}`. On a GPU
-        those of most statements come first, which take longest to build: a round ends with its slowest build. Empty
+        those of most operations come first, which take longest to build: a round ends with its slowest build. Empty
         where the rules give no space, or nothing new is found in it.
 
     Raises:
@@ -75,7 +75,7 @@ def propose(
     search = Search(context, spaces, target, state, folder)
     found = []
     members = list(_members(search, records, count, population, warm_up))
-    for member, score in sorted(members, key=lambda pair: -search.outlook(pair[0]).statements):
+    for member, score in sorted(members, key=lambda pair: -search.outlook(pair[0]).operations):
         trace = canonical(str(tvm.ir.save_json(member.trace.as_json())))
         search.keep(trace, member)
         found.append({"trace": trace, "score": score, "source": "random" if score is None else "evolutionary"})

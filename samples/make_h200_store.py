@@ -3,7 +3,8 @@
     python samples/make_h200_store.py WORKDIR… [--most N] [--without w-…,w-…]
 
 Kept are workloads that were verified and have an anchor, N of them, of each family and of held-out ones in turn, with
-all their candidates, the traces of those that were verified, verdicts and anchors. Where several work directories are
+all their candidates, the traces of those that were verified, verdicts and anchors; then those that were searched and
+wait for `dragon verify`, with the traces that it will ask for. Where several work directories are
 given, the first one's workloads count, and of a workload that was measured in several the first one's rows.
 Units are named anew as today's stages name them, with
 rows as they were, where all settings but a stage's version are the same: where a later version would judge some
@@ -44,6 +45,10 @@ def main(sources: list[Path], most: int, without: set[str]) -> None:
     old, place = [Store.open(source) for source in sources], SAMPLES / "h200.new"
     shutil.rmtree(place, ignore_errors=True)
     new = Store.open(place, create=True)
+    environments = [_today(row) for store in old for row in store.rows("environments")]
+    if len({row["environment_id"] for row in environments}) != 1:
+        sys.exit(f"these were measured in {len(environments)} environments: {environments}")
+    here = environments[0]["environment_id"]
     home: dict[str, Store] = {}
     for store in old:
         for stage in (search, verify):
@@ -52,13 +57,16 @@ def main(sources: list[Path], most: int, without: set[str]) -> None:
             home.setdefault(row["workload_id"], store)
     rows = old[0].rows("workloads", "state = 'ok'")
     kept = _chosen(rows, home.keys() - without, most)
-    environments = [_today(row) for store in old for row in store.rows("environments")]
-    if len({row["environment_id"] for row in environments}) != 1:
-        sys.exit(f"these were measured in {len(environments)} environments: {environments}")
-    here = environments[0]["environment_id"]
+    refused = {row["workload_id"] for store in old for row in store.rows("anchors", "state <> 'ok'")} - home.keys()
+    for store in old:
+        for chain in search.chains(store, settings, here):
+            if chain.ended and chain.workload_id not in refused:
+                home.setdefault(chain.workload_id, store)
+    kept |= _chosen(rows, home.keys() - without - kept, most - len(kept))
 
     names = {_task(row) for row in rows if row["workload_id"] in kept}
-    extracted, placed = ([r for r in old[0].rows(table) if _task(r) in names] for table in ("extractions", "placements"))
+    tables = ("extractions", "placements")
+    extracted, placed = ([row for row in old[0].rows(table) if _task(row) in names] for table in tables)
     while missing := _missing(new, workloads.NAME, workloads.plan(new, settings)):
         for unit in missing:
             blocks = unit.inputs.get("blocks", ())
@@ -76,6 +84,9 @@ def main(sources: list[Path], most: int, without: set[str]) -> None:
         candidates[row["workload_id"], row["round"]].append(row)
     verdicts, anchor_of = rows_of("verdicts"), {row["workload_id"]: row for row in rows_of("anchors")}
     chosen = {row["candidate_id"] for row in verdicts}
+    for work in kept - anchor_of.keys():
+        own = [row for (name, _), of in candidates.items() if name == work for row in of]
+        chosen |= {id for _, id in verify.choose(own, settings.verify_best, settings.verify_parents)}
     traces = {row["candidate_id"]: row for store in old for row in store.rows("traces")}
     traces = {name: row for name, row in traces.items() if name in chosen}
 
@@ -91,6 +102,8 @@ def main(sources: list[Path], most: int, without: set[str]) -> None:
     ended = _ended(old, home, verify.NAME)
     for unit in _missing(new, verify.NAME, verify.as_measured(new, settings)):
         work = unit.inputs["workload_id"]
+        if work not in anchor_of:
+            continue
         own = [row for row in verdicts if row["workload_id"] == work]
         if {row["candidate_id"] for row in own} != {id for _, id in unit.inputs["chosen"]}:
             sys.exit(f"{work}: today's stage chooses other candidates to verify: name it after --without")
@@ -106,7 +119,8 @@ def main(sources: list[Path], most: int, without: set[str]) -> None:
         sys.exit(f"{place}: {size} bytes: more than {LIMIT}: give a smaller --most")
     shutil.rmtree(SAMPLES / "h200", ignore_errors=True)
     place.rename(SAMPLES / "h200")
-    told = f"{len(kept)} workloads, {sum(map(len, candidates.values()))} candidates, {len(traces)} traces, {size} bytes"
+    told = f"{len(kept)} workloads, {len(anchor_of)} of them verified, {sum(map(len, candidates.values()))} candidates"
+    told += f", {len(traces)} traces, {size} bytes"
     sys.stdout.write(f"{SAMPLES / 'h200'}: {told}\n")
 
 

@@ -10,9 +10,11 @@ import pytest
 
 from littledragon.compiler import targets
 from littledragon.compiler.evolution import HEAVY, LONG, LONG_SHARE, UNCHOSEN, Member, Search
-from littledragon.compiler.limits import BUSY
+from littledragon.compiler.limits import BUSY, OWN_UNROLL
 
 CUDA = targets.target("cuda")
+SUM = 9
+"""Nodes of `y[v] = 0` (v, the constant, the store) and of `y[v] = y[v] + x[v, k]` (v, k, two loads, sum and store)."""
 Call = Any
 
 
@@ -22,26 +24,27 @@ def product(call: Call) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("rows", "columns", "blocks", "unrolled", "virtual", "span", "statements"),
+    ("rows", "columns", "blocks", "unrolled", "virtual", "span", "times"),
     [
         # One thread's iterations; the sum and its initial value are two statements.
-        (1024, 100, 4, 0, 1, 100, 2),
+        (1024, 100, 4, 0, 1, 100, 1),
         # Marked loops are unrolled as far as they are marked, and short ones without a mark.
-        (1024, 100, 4, 200, 1, 100, 200),
-        (1024, 100, 4, 199, 1, 100, 2),
-        (1024, 32, 4, 0, 1, 32, 64),
+        (1024, 100, 4, 200, 1, 100, 100),
+        (1024, 100, 4, 199, 1, 100, 1),
+        (1024, OWN_UNROLL // SUM, 4, 0, 1, OWN_UNROLL // SUM, OWN_UNROLL // SUM),
+        (1024, OWN_UNROLL // SUM + 1, 4, 0, 1, OWN_UNROLL // SUM + 1, 1),
         # Virtual threads are written out, and run one after the other.
-        (1024, 100, 4, 0, 8, 800, 16),
+        (1024, 100, 4, 0, 8, 800, 8),
         # More threads than a device runs at once wait for each other; a block of few takes a whole warp.
-        (1024 * 2 * BUSY, 100, 2 * BUSY, 0, 1, 100 * 1024 * 2, 2),
-        (4 * 2 * BUSY, 100, 2 * BUSY, 0, 1, 100 * 32 * 2, 2),
+        (1024 * 2 * BUSY, 100, 2 * BUSY, 0, 1, 100 * 1024 * 2, 1),
+        (4 * 2 * BUSY, 100, 2 * BUSY, 0, 1, 100 * 32 * 2, 1),
     ],
 )
-def test_span_and_statements_of_a_sum(
-    call: Call, rows: int, columns: int, blocks: int, unrolled: int, virtual: int, span: int, statements: int
+def test_span_and_operations_of_a_sum(
+    call: Call, rows: int, columns: int, blocks: int, unrolled: int, virtual: int, span: int, times: int
 ) -> None:
     wanted = {"rows": rows, "columns": columns, "blocks": blocks, "unrolled": unrolled, "virtual": virtual}
-    assert call("probe.outlooks:of_a_sum", **wanted) == {"span": span, "statements": statements}
+    assert call("probe.outlooks:of_a_sum", **wanted) == {"span": span, "operations": times * SUM}
 
 
 @pytest.mark.slow
@@ -60,8 +63,8 @@ def test_the_best_outlook_is_preferred_what_builds_long_comes_last_and_one_in_ei
 ) -> None:
     found = call("probe.outlooks:ranked", module=product, target=CUDA, rules="cuda", draws=120, count=16)
     spans = [round(math.log2(span)) for span in found["spans"]]
-    heavy = [place for place, statements in enumerate(found["statements"]) if statements > HEAVY]
-    long = [place for place, statements in enumerate(found["statements"]) if LONG < statements <= HEAVY]
+    heavy = [place for place, operations in enumerate(found["operations"]) if operations > HEAVY]
+    long = [place for place, operations in enumerate(found["operations"]) if LONG < operations <= HEAVY]
     assert heavy
     assert len(long) > 16 // LONG_SHARE
     late = {*sorted(long, key=lambda place: spans[place])[16 // LONG_SHARE :], *heavy}
@@ -78,8 +81,8 @@ def test_the_best_outlook_is_preferred_what_builds_long_comes_last_and_one_in_ei
 
 def test_few_that_are_long_and_none_that_is_heavy_come_in_time(call: Call, product: Any) -> None:
     found = call("probe.outlooks:ranked", module=product, target=CUDA, rules="cuda", draws=120, count=8)
-    heavy = {place for place, statements in enumerate(found["statements"]) if statements > HEAVY}
-    long = [place for place, statements in enumerate(found["statements"]) if LONG < statements <= HEAVY]
+    heavy = {place for place, operations in enumerate(found["operations"]) if operations > HEAVY}
+    long = [place for place, operations in enumerate(found["operations"]) if LONG < operations <= HEAVY]
     assert heavy
     assert len(long) > 8 // LONG_SHARE
     assert found["late"] == sorted({*long[8 // LONG_SHARE :], *heavy})
@@ -141,7 +144,7 @@ def test_a_round_names_nobody_twice() -> None:
 
 
 def test_what_takes_longest_to_build_is_proposed_first(call: Call, product: Any) -> None:
-    found = call("probe.outlooks:statements", module=product, traces=[row["trace"] for row in propose(call, product)])
+    found = call("probe.outlooks:operations", module=product, traces=[row["trace"] for row in propose(call, product)])
     assert found == sorted(found, reverse=True)
     assert len(set(found)) > 2
 
@@ -149,7 +152,7 @@ def test_what_takes_longest_to_build_is_proposed_first(call: Call, product: Any)
 def test_where_all_members_are_heavy_they_are_proposed(call: Call) -> None:
     module = call("probe.outlooks:long", n=1 << 16, terms=2 * HEAVY)["module"]
     found = call("probe.outlooks:ranked", module=module, target=CUDA, rules="cuda", draws=16, count=3)
-    assert min(found["statements"]) > HEAVY
+    assert min(found["operations"]) > HEAVY
     assert len(found["best"]) == 3
     first = propose(call, module, count=3)
     assert len(first) == 3

@@ -19,7 +19,7 @@ def of_a_sum(rows: int, columns: int, blocks: int, unrolled: int, virtual: int) 
         schedule.bind(loop, axis)
     schedule.annotate(column, "pragma_auto_unroll_max_step", unrolled)
     found = outlook(schedule.mod)
-    return {"span": found.span, "statements": found.statements}
+    return {"span": found.span, "operations": found.operations}
 
 
 def widths(module: str, target: dict[str, Any], rules: str, count: int) -> dict[str, list[list[int]]]:
@@ -42,7 +42,7 @@ def widths(module: str, target: dict[str, Any], rules: str, count: int) -> dict[
 
 
 def ranked(module: str, target: dict[str, Any], rules: str, draws: int, count: int) -> dict[str, Any]:
-    """Span and statements of the members of so many draws, the places of those that the search prefers, and of those
+    """Span and operations of the members of so many draws, the places of those that the search prefers, and of those
     that it leaves to the last."""
     import itertools
 
@@ -53,13 +53,13 @@ def ranked(module: str, target: dict[str, Any], rules: str, draws: int, count: i
     keys = list(pool)
     return {
         "spans": [one.span for one in outlooks],
-        "statements": [one.statements for one in outlooks],
+        "operations": [one.operations for one in outlooks],
         "best": [keys.index(member.key) for member in search.best(members, count)],
         "late": sorted(keys.index(key) for key in search._late(members, count)),
     }
 
 
-def statements(module: str, traces: list[str]) -> list[int]:
+def operations(module: str, traces: list[str]) -> list[int]:
     """Of the schedules that these traces make."""
     import tvm
     from tvm.s_tir import Schedule, Trace
@@ -70,7 +70,7 @@ def statements(module: str, traces: list[str]) -> list[int]:
     for trace in traces:
         schedule = Schedule(tvm.ir.load_json(module))
         Trace.apply_json_to_schedule(tvm.ir.load_json(trace), schedule)
-        found.append(outlook(schedule.mod).statements)
+        found.append(outlook(schedule.mod).operations)
     return found
 
 
