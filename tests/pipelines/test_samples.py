@@ -37,11 +37,11 @@ def test_its_stages_are_current(sample: tuple[Store, Config]) -> None:
 def test_what_is_damaged_or_lost_is_said(sample: tuple[Store, Config]) -> None:
     """Nothing here can measure it again."""
     store, config = sample
-    verify = store.path / "verify"
+    verify, planned = store.path / "verify", len(store.manifest("verify") or ())
     kept = {path: path.read_bytes() for path in verify.glob("*.parquet")}
     for path in verify.glob("compact-*.parquet"):
         path.unlink()
-    with pytest.raises(UserError, match="of 65 units of stage verify none has ended"):
+    with pytest.raises(UserError, match=f"of {planned} units of stage verify none has ended"):
         driver.run(Store.open(store.path), ["pairs"], config, Serial())
     assert Store.open(store.path).manifest("pairs") is None
     for path, content in kept.items():
