@@ -341,12 +341,17 @@ def _print(console: Console, ours: Row, peers: dict[str, Row], pairs: Sequence[R
         f"{ours['verified']}, stable {ours['stable']}; below {SMALL_US:g} µs {ours['small']}, of these stable "
         f"{ours['small_stable']}"
     )
-    rates = [sum(t[1] is not None for t in peer["trials"]) / peer["seconds"] for peer in peers.values()]
-    costs = [peer["cpu_s"] / max(1, sum(t[1] is not None for t in peer["trials"])) for peer in peers.values()]
-    if rates and ours["checked"]:
+    timed = {name: sum(trial[1] is not None for trial in peer["trials"]) for name, peer in peers.items()}
+    for name in [name for name, count in timed.items() if not count]:
+        peer = peers[name]
+        console.print(f"stock, {name}: none of {len(peer['trials'])} candidates was timed in {peer['seconds']:.0f} s")
+    compared = [(count, peers[name]) for name, count in timed.items() if count]
+    if compared and ours["checked"]:
         rate, cost = ours["checked"] / ours["search"]["seconds"], ours["search"]["cpu_s"] / ours["checked"]
-        console.print(_ratios("checked candidates a second, ours over stock", [rate / max(one, 1e-9) for one in rates]))
-        console.print(_ratios("CPU seconds a checked candidate, stock over ours", [one / cost for one in costs]))
+        faster = [rate * peer["seconds"] / count for count, peer in compared]
+        console.print(_ratios("checked candidates a second, ours over stock", faster))
+        cheaper = [peer["cpu_s"] / count / cost for count, peer in compared]
+        console.print(_ratios("CPU seconds a checked candidate, stock over ours", cheaper))
     gains = [pair["stock_us"] / pair["ours_us"] for pair in pairs if pair["ours_us"] and pair["stock_us"]]
     if gains:
         console.print(_ratios("best latency at equal trials, stock over ours", gains))

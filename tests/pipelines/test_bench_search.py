@@ -77,3 +77,17 @@ def test_stock_s_tuner_gives_its_trials_and_what_they_cost() -> None:
     assert answer["cpu_s"] > 0
     assert all(0 < trial[0] <= answer["seconds"] for trial in answer["trials"])
     assert all(trial[1] is None or trial[1] > 0 for trial in answer["trials"])
+
+
+def test_a_stock_run_that_timed_nothing_is_said_and_is_in_no_ratio() -> None:
+    console = Console(record=True, width=200)
+    stage = {"seconds": 10.0, "cpu_s": 40.0, "held_s": 1.0, "gpu_busy": None}
+    counts = dict.fromkeys(("workloads", "verified", "stable", "small", "small_stable"), 2)
+    ours = {"search": stage, "verify": stage, "candidates": 20, "checked": 20, "status": {}, **counts}
+    slow = {"seconds": 10.0, "cpu_s": 40.0, "trials": [[1.0, 5.0, "a trace"], [2.0, None, None]]}
+    none = {"seconds": 216.0, "cpu_s": 900.0, "trials": [[1.0, None, None]] * 64}
+    bench_search._print(console, ours, {"w-slow": slow, "w-none": none}, [])
+    said = console.export_text()
+    assert "stock, w-none: none of 64 candidates was timed in 216 s" in said
+    assert "checked candidates a second, ours over stock: 20.00 (geometric mean of 1, from 20.00 to 20.00)" in said
+    assert "CPU seconds a checked candidate, stock over ours: 20.00 (geometric mean of 1" in said
