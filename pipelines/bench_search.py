@@ -341,11 +341,11 @@ def _print(console: Console, ours: Row, peers: dict[str, Row], pairs: Sequence[R
         f"{ours['verified']}, stable {ours['stable']}; below {SMALL_US:g} µs {ours['small']}, of these stable "
         f"{ours['small_stable']}"
     )
-    timed = {name: sum(trial[1] is not None for trial in peer["trials"]) for name, peer in peers.items()}
-    for name in [name for name, count in timed.items() if not count]:
+    counts = {name: sum(trial[1] is not None for trial in peer["trials"]) for name, peer in peers.items()}
+    for name in [name for name, count in counts.items() if not count]:
         peer = peers[name]
         console.print(f"stock, {name}: none of {len(peer['trials'])} candidates was timed in {peer['seconds']:.0f} s")
-    compared = [(count, peers[name]) for name, count in timed.items() if count]
+    compared = [(count, peers[name]) for name, count in counts.items() if count]
     if compared and ours["checked"]:
         rate, cost = ours["checked"] / ours["search"]["seconds"], ours["search"]["cpu_s"] / ours["checked"]
         faster = [rate * peer["seconds"] / count for count, peer in compared]
