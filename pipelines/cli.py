@@ -588,10 +588,12 @@ def _tell(figures: Any, as_json: bool) -> None:
 
 
 def _config(options: dict[str, Any]) -> "Config":
-    from littledragon.pipelines.config import load
+    from dataclasses import fields
 
-    names = ("target", "device", "seed", "limit", "teacher", "teacher_url", "teacher_model")
-    given = {name: options[name] for name in names}
+    from littledragon.pipelines.config import Config, load
+
+    settings = {field.name for field in fields(Config)} - {"preset"}
+    given = {name: value for name, value in options.items() if name in settings}
     given["models"] = list(options["models"]) or None
     if options["families"] is not None:
         given["families"] = [word.strip() for word in options["families"].split(",") if word.strip()]

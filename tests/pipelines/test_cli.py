@@ -1,6 +1,7 @@
 """The command line: exit codes, one line for every mistake, and what is printed."""
 
 import csv
+import dataclasses
 import io
 import json
 import os
@@ -18,6 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from littledragon.pipelines import cli
+from littledragon.pipelines.config import Config
 from littledragon.pipelines.stage import Result, Unit
 from littledragon.pipelines.store import Store
 from littledragon.schemas.tables import BY_NAME
@@ -105,6 +107,25 @@ def test_a_mistake_is_one_line_and_makes_nothing(dragon, tmp_path, monkeypatch, 
     if "gemm,poetry" not in arguments:  # the zoo knows its families only once it is asked for its blocks
         assert not list(tmp_path.iterdir())
     assert not list(tmp_path.glob("work/*/*.parquet"))
+
+
+SETTINGS = {field.name for field in dataclasses.fields(Config)} - {"preset"}
+
+
+def test_every_setting_that_is_an_option_is_laid_over_the_preset(monkeypatch):
+    given = {
+        "target": "cuda", "device": "simulated", "seed": 7, "limit": 11, "workloads": 13, "teacher": "openai",
+        "teacher_url": "http://127.0.0.1:1", "teacher_model": "m", "families": "gemm, moe", "models": "a.onnx",
+    }  # fmt: skip
+    options = [option for option in cli.run.params if option.name in SETTINGS]
+    assert {option.name for option in options} == given.keys()
+    told = []
+    monkeypatch.setattr(cli, "_run", lambda workdir, names, options: told.append(cli._config(options)))
+    line = [word for option in options for word in (option.opts[0], str(given[option.name]))]
+    cli.dragon.main(["search", *line], standalone_mode=False)
+    (config,) = told
+    spelled = given | {"families": ("gemm", "moe"), "models": ("a.onnx",)}
+    assert {name: getattr(config, name) for name in given} == spelled
 
 
 @pytest.mark.skipif(os.path.exists("/dev/nvidiactl"), reason="there is an NVIDIA GPU here")  # noqa: PTH110
