@@ -21,7 +21,7 @@ def environment(
     Args:
         target: the TVM target.
         device: real or simulated. On the simulated device nothing depends on the machine but the target.
-        settings: what else is set: threads, repeats, their least time, cache flushing.
+        settings: what else is set: repeats, their least time, cache flushing, a CPU's threads, a GPU's timer.
         elsewhere: whether it is to be compared with another machine's: without id, and with an unknown processor.
 
     Raises:

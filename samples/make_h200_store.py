@@ -2,13 +2,13 @@
 
     python samples/make_h200_store.py WORKDIR… [--most N] [--without w-…,w-…]
 
-Kept are workloads that were verified and have an anchor, N of them, of each family and of held-out ones in turn, with
-all their candidates, the traces of those that were verified, verdicts and anchors; then those that were searched and
-wait for `dragon verify`, with the traces that it will ask for. Where several work directories are
-given, the first one's workloads count, and of a workload that was measured in several the first one's rows.
-Units are named anew as today's stages name them, with
-rows as they were, where all settings but a stage's version are the same: where a later version would judge some
-workloads otherwise, name these after `--without`.
+Kept are N workloads, of each family and of held-out ones in turn: first those that were verified and have an anchor,
+with all their candidates, the traces of those that were verified, verdicts and anchors; then those that were searched
+and wait for `dragon verify`, with the traces that it will ask for. One whose verification failed somewhere is not
+kept, unless it succeeded elsewhere. Where several work directories are given, the first one's workloads count. The rows
+of a workload come from the first in which it was verified, or else from the first in which it was searched.
+Units are named anew as today's stages name them, with rows as they were, where all settings but a stage's version are
+the same: where a later version would judge some workloads otherwise, name these after `--without`.
 `samples/h200.yaml` holds the settings:
 
     cp -r samples/h200 work
@@ -46,8 +46,8 @@ def main(sources: list[Path], most: int, without: set[str]) -> None:
     shutil.rmtree(place, ignore_errors=True)
     new = Store.open(place, create=True)
     environments = [_today(row) for store in old for row in store.rows("environments")]
-    if len({row["environment_id"] for row in environments}) != 1:
-        sys.exit(f"these were measured in {len(environments)} environments: {environments}")
+    if differing := sorted(name for name in environments[0] if len({row[name] for row in environments}) > 1):
+        sys.exit(f"{', '.join(map(str, sources))}: measured in several environments: {', '.join(differing)} differ")
     here = environments[0]["environment_id"]
     home: dict[str, Store] = {}
     for store in old:
@@ -59,9 +59,8 @@ def main(sources: list[Path], most: int, without: set[str]) -> None:
     kept = _chosen(rows, home.keys() - without, most)
     refused = {row["workload_id"] for store in old for row in store.rows("anchors", "state <> 'ok'")} - home.keys()
     for store in old:
-        for chain in search.chains(store, settings, here):
-            if chain.ended and chain.workload_id not in refused:
-                home.setdefault(chain.workload_id, store)
+        for work in _searched(store, settings.rounds) - refused:
+            home.setdefault(work, store)
     kept |= _chosen(rows, home.keys() - without - kept, most - len(kept))
 
     names = {_task(row) for row in rows if row["workload_id"] in kept}
@@ -87,7 +86,7 @@ def main(sources: list[Path], most: int, without: set[str]) -> None:
     for work in kept - anchor_of.keys():
         own = [row for (name, _), of in candidates.items() if name == work for row in of]
         chosen |= {id for _, id in verify.choose(own, settings.verify_best, settings.verify_parents)}
-    traces = {row["candidate_id"]: row for store in old for row in store.rows("traces")}
+    traces = {row["candidate_id"]: row for store in reversed(old) for row in store.rows("traces")}
     traces = {name: row for name, row in traces.items() if name in chosen}
 
     ended = _ended(old, home, search.NAME)
@@ -131,6 +130,14 @@ def _today(environment: Row) -> Row:
     row = environment | {"settings": canonical_json(settings)}
     defining = {name: value for name, value in row.items() if name not in ("unit_id", "environment_id")}
     return defining | {"environment_id": digest(defining)}
+
+
+def _searched(store: Store, rounds: int) -> set[str]:
+    """The workloads whose search has ended, whatever its units are called: all rounds have, or one was the last."""
+    states: dict[str, list[str]] = defaultdict(list)
+    for row in store.rows("outcomes", f"stage = '{search.NAME}'"):
+        states[_round(row)[0]].append(row["state"])
+    return {work for work, found in states.items() if len(found) >= rounds or "rejected" in found}
 
 
 def _ended(old: list[Store], home: dict[str, Store], stage: str) -> dict[tuple[str, int | None], Row]:

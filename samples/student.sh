@@ -1,73 +1,94 @@
 #!/usr/bin/env bash
 # A student from nothing: it learns the language from legal schedules, then from measured ones, then from verdicts, and is
-# judged beside the baselines. What ended is not done again. Its releases are made without a GPU:
+# judged beside the baselines. What ended is not done again, and what was interrupted goes on. Its two releases are made
+# without a GPU, and it learns on the GPU that samples/h200 was measured on:
 #
 #   dragon run --preset gpu --device simulated --config samples/pretrain.yaml --workdir pretrain --executor local
 #   cp -r samples/h200 h200
-#   for stage in pairs teach check publish; do dragon $stage --preset gpu --config samples/h200.yaml --workdir h200 --executor local; done
-#   make student LEGAL=pretrain/release MEASURED=h200/release             # on the GPU of samples/h200
+#   for s in pairs teach check publish; do dragon $s --preset gpu --config samples/h200.yaml --workdir h200 --executor local; done
+#   LEGAL=pretrain/release MEASURED=h200/release OUT=out samples/student.sh      # WHAT="learn judge" for these parts alone
+#
+# It needs littledragon[train,report]. DRAGON and PYTHON are commands, of one word or more.
 set -euo pipefail
-LEGAL=${LEGAL:?the release to begin on} MEASURED=${MEASURED:?the release with measured latencies} OUT=${OUT:-student}
-DRAGON=${DRAGON:-dragon} DEVICE=${DEVICE:-real} SIZE=${SIZE:-small} SPLIT=${SPLIT:-test}
-LEGAL_EPOCHS=${LEGAL_EPOCHS:-1} EPOCHS=${EPOCHS:-6} BATCH=${BATCH:-64} MICRO=${MICRO:-16}
+: "${LEGAL:?the release to begin on}" "${MEASURED:?the release with measured latencies}" "${OUT:=student}"
+DRAGON=${DRAGON:-dragon} PYTHON=${PYTHON:-python3} DEVICE=${DEVICE:-real} SPLIT=${SPLIT:-test} SIZE=${SIZE:-small}
+LEGAL_EPOCHS=${LEGAL_EPOCHS:-1} EPOCHS=${EPOCHS:-6} BATCH=${BATCH:-64} MICRO=${MICRO:-16} SAVE=${SAVE:-100}
 STEPS=${STEPS:-24} PROMPTS=${PROMPTS:-16} GENERATIONS=${GENERATIONS:-8} MOST=${MOST:-2560}
-SAMPLES=${SAMPLES:-8} TOGETHER=${TOGETHER:-256} LIMIT=${LIMIT:-40} TRIALS=${TRIALS:-128} TASKS=${TASKS:-24} STOCK=${STOCK:-6}
-# What is done, in this order: learn, judge, baselines, curve, search, stock, report.
-WHAT=${WHAT:-learn judge baselines curve search stock report}
-mkdir -p "$OUT"; log=$OUT/log.txt
+SAMPLES=${SAMPLES:-8} TOGETHER=${TOGETHER:-256} LIMIT=${LIMIT:-40}
+TASKS=${TASKS:-24} TRIALS=${TRIALS:-128} READ=${READ:-8,32,128} STOCK=${STOCK:-6}
+stock=stock; [[ $DEVICE == real ]] || stock=
+WHAT=${WHAT:-learn judge baselines curve search $stock report}
+needs="duckdb, littledragon, trl"; [[ " $WHAT " != *" report "* ]] || needs+=", matplotlib"
+$PYTHON -c "import $needs" || { echo "error: PYTHON=$PYTHON lacks one of $needs: name the one of DRAGON" >&2; exit 2; }
+mkdir -p "$OUT"
 
 step() { # NAME COMMAND…: once, timed
   local name=$1 began; shift
-  [[ -e $OUT/.$name ]] && return
-  echo "== $name: $*" | tee -a "$log"; began=$(date +%s)
-  "$@" 2>&1 | tee -a "$log"
-  echo "== $name took $(($(date +%s) - began)) s" | tee -a "$log"; touch "$OUT/.$name"
+  if [[ -e $OUT/.$name ]]; then
+    [[ $(< "$OUT/.$name") == "$*" ]] && return
+    echo "error: $OUT: step $name was done with other settings: give these again, or another OUT" >&2; exit 2
+  fi
+  echo "== $name: $*" | tee -a "$OUT/log.txt"; began=$(date +%s)
+  "$@" 2>&1 | tee -a "$OUT/log.txt"
+  echo "== $name took $(($(date +%s) - began)) s" | tee -a "$OUT/log.txt"; echo "$*" > "$OUT/.$name"
 }
-learn() { $DRAGON train sft --batch "$BATCH" --micro-batch "$MICRO" --save-steps 100000 --eval-rows 0 --leave-out-long "$@"; }
-judge() { $DRAGON eval --data "$MEASURED" --split "$SPLIT" --device "$DEVICE" --limit "$LIMIT" --samples "$SAMPLES" "$@"; }
-model() { judge --model "$1" --batch "$TOGETHER" --max-tokens "$MOST" --out "$2"; }
+learn=($DRAGON train sft --batch "$BATCH" --micro-batch "$MICRO" --save-steps "$SAVE" --eval-rows 0 --leave-out-long --resume)
+finish=("${learn[@]}" --epochs "$EPOCHS" --learning-rate 3e-4 --set gradient_checkpointing=false)
+judge=($DRAGON eval --data "$MEASURED" --split "$SPLIT" --device "$DEVICE")
+prompts=("${judge[@]}" --limit "$LIMIT" --samples "$SAMPLES")
+model=("${prompts[@]}" --batch "$TOGETHER" --max-tokens "$MOST")
+best() { if [[ -d $OUT/grpo/best ]]; then echo "$OUT/grpo/best"; else echo "$OUT/grpo"; fi; }
+part() { # PARTS OUT: one in so many of the measured workloads
+  $PYTHON - "$MEASURED" "$2" "$1" <<'P'
+import pathlib, sys
+import duckdb
+release, share, parts = sys.argv[1:]
+for mode in ("construction", "refinement"):
+    folder = pathlib.Path(share, mode)
+    folder.mkdir(parents=True, exist_ok=True)
+    files = sorted(map(str, pathlib.Path(release, mode).glob("train-*.parquet")))
+    rows = duckdb.read_parquet(files).filter(f"md5_number_lower(workload_id) % {int(parts)} = 0")
+    rows.write_parquet(str(folder / "train-0.parquet"))
+P
+}
+rows() { # RELEASE: its training rows
+  $PYTHON -c 'import pathlib, sys, pyarrow.parquet as pq
+print(sum(pq.read_metadata(path).num_rows for path in pathlib.Path(sys.argv[1]).glob("*/train-*.parquet")))' "$1"
+}
 
 for part in $WHAT; do case $part in
 learn)
-  step legal learn --data "$LEGAL" --init "$SIZE" --out "$OUT/legal" --epochs "$LEGAL_EPOCHS"
-  step sft learn --data "$MEASURED" --model "$OUT/legal" --out "$OUT/sft" --epochs "$EPOCHS" --learning-rate 3e-4 \
-    --set gradient_checkpointing=false
+  step legal "${learn[@]}" --data "$LEGAL" --init "$SIZE" --out "$OUT/legal" --epochs "$LEGAL_EPOCHS"
+  step sft "${finish[@]}" --data "$MEASURED" --model "$OUT/legal" --out "$OUT/sft"
   step grpo $DRAGON train grpo --data "$MEASURED" --model "$OUT/sft" --out "$OUT/grpo" --device "$DEVICE" --learning-rate 1e-5 \
     --max-steps "$STEPS" --prompts "$PROMPTS" --generations "$GENERATIONS" --micro-batch "$MICRO" --max-completion "$MOST" \
-    --save-steps $((STEPS / 2)) --eval-prompts 16 --leave-out-long --set gradient_checkpointing=false ;;
+    --save-steps $(((STEPS + 1) / 2)) --eval-prompts 16 --leave-out-long --set gradient_checkpointing=false --resume ;;
 judge)
-  step judge-sft model "$OUT/sft" "$OUT/sft.jsonl"
-  step judge-grpo model "$OUT/grpo/best" "$OUT/grpo.jsonl"
-  step alone-grpo judge --model "$OUT/grpo/best" --batch 1 --threads 1 --samples 1 --max-tokens "$MOST" --out "$OUT/alone.jsonl" ;;
+  step judge-sft "${model[@]}" --model "$OUT/sft" --out "$OUT/sft.jsonl"
+  step judge-grpo "${model[@]}" --model "$(best)" --out "$OUT/grpo.jsonl"
+  # One output at a time: its time to a kernel holds no waiting.
+  step alone "${judge[@]}" --limit "$LIMIT" --samples 1 --model "$(best)" --batch 1 --threads 1 --max-tokens "$MOST" --out "$OUT/alone.jsonl" ;;
 baselines)
-  for name in reference default nearest random; do step "$name" judge --baseline "$name" --out "$OUT/$name.jsonl"; done ;;
-curve) # what a quarter of the measured workloads gives, and a half
+  for name in reference default nearest random; do step $name "${prompts[@]}" --baseline $name --out "$OUT/$name.jsonl"; done ;;
+curve) # what a quarter of the measured workloads gives, and a half; and what the legal ones alone do
   for parts in 4 2; do
-    share=$OUT/share-$parts; mkdir -p "$share"
-    step "share-$parts" python3 - "$MEASURED" "$share" "$parts" <<'P'
-import sys, pathlib, duckdb
-release, share, parts = sys.argv[1:]
-for mode in ("construction", "refinement"):
-    pathlib.Path(share, mode).mkdir(exist_ok=True)
-    duckdb.sql(f"""COPY (FROM '{release}/{mode}/train-*.parquet' WHERE md5_number_lower(workload_id) % {parts} = 0)
-                   TO '{share}/{mode}/train-0.parquet'""")
-P
-    step "sft-$parts" learn --data "$share" --model "$OUT/legal" --out "$OUT/sft-$parts" --epochs "$EPOCHS" \
-      --learning-rate 3e-4 --set gradient_checkpointing=false
-    step "judge-$parts" model "$OUT/sft-$parts" "$OUT/sft-$parts.jsonl"
+    step part-$parts part $parts "$OUT/part-$parts"
+    step sft-$parts "${finish[@]}" --data "$OUT/part-$parts" --model "$OUT/legal" --out "$OUT/sft-$parts"
+    step judge-sft-$parts "${model[@]}" --model "$OUT/sft-$parts" --out "$OUT/sft-$parts.jsonl"
   done
-  step judge-legal model "$OUT/legal" "$OUT/legal.jsonl" ;;
-search) step search judge --baseline search --limit "$TASKS" --trials "$TRIALS" --read "8,32,$TRIALS" --out "$OUT/search.jsonl" ;;
-stock) step stock judge --baseline stock --limit "$STOCK" --trials 64 --out "$OUT/stock.jsonl" ;;
-report)
-  files=()
-  for name in sft grpo legal reference default nearest random; do [[ -e $OUT/$name.jsonl ]] && files+=("$name=$OUT/$name.jsonl"); done
-  for found in "$OUT"/*.trials.jsonl; do
-    [[ -e $found ]] && name=$(basename "$found" .trials.jsonl) && files+=(--trials "$name=$found"); done
-  for parts in 4 2; do [[ -e $OUT/sft-$parts.jsonl ]] && files+=(--curve "$(python3 - "$OUT/share-$parts" <<'P'
-import sys, duckdb
-print(duckdb.sql(f"select count(*) from '{sys.argv[1]}/*/train-*.parquet'").fetchone()[0])
-P
-)=$OUT/sft-$parts.jsonl"); done
-  step report $DRAGON eval report --out "$OUT/report.html" "${files[@]}" --training "SFT=$OUT/sft" --training "GRPO=$OUT/grpo" ;;
+  step judge-legal "${model[@]}" --model "$OUT/legal" --out "$OUT/legal.jsonl" ;;
+search) step search "${judge[@]}" --baseline search --limit "$TASKS" --trials "$TRIALS" --read "$READ" --out "$OUT/search.jsonl" ;;
+stock) step stock "${judge[@]}" --baseline stock --limit "$STOCK" --trials 64 --out "$OUT/stock.jsonl" ;;
+report) # anew each time, of what there is
+  given=()
+  for name in legal sft grpo alone reference default nearest random; do
+    if [[ -e $OUT/$name.jsonl ]]; then given+=("$name=$OUT/$name.jsonl"); fi; done
+  for name in search stock; do if [[ -e $OUT/$name.trials.jsonl ]]; then given+=(--trials "$name=$OUT/$name.trials.jsonl"); fi; done
+  for name in sft grpo; do if [[ -e $OUT/$name/trainer_state.json ]]; then given+=(--training "$name=$OUT/$name"); fi; done
+  for parts in 4 2; do
+    if [[ -e $OUT/sft-$parts.jsonl ]]; then given+=(--curve "$(rows "$OUT/part-$parts")=$OUT/sft-$parts.jsonl"); fi; done
+  if [[ -e $OUT/sft-4.jsonl && -e $OUT/sft.jsonl ]]; then given+=(--curve "$(rows "$MEASURED")=$OUT/sft.jsonl"); fi
+  $DRAGON eval report --out "$OUT/report.html" "${given[@]}"
+  if [[ -e $OUT/alone.jsonl && -e $OUT/search.trials.jsonl ]]; then $DRAGON eval times "$OUT/alone.jsonl" "$OUT"/*.trials.jsonl; fi ;;
+*) echo "error: WHAT: $part is none of learn, judge, baselines, curve, search, stock, report" >&2; exit 2 ;;
 esac; done

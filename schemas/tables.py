@@ -210,7 +210,7 @@ ENVIRONMENTS: Final = Table(
         Column("tvm", STRING, "Version of apache-tvm."),
         Column("tvm_ffi", STRING, "Version of apache-tvm-ffi."),
         Column("codec", STRING, "Version of the schedule language."),
-        Column("settings", STRING, "Threads, cache flushing, repeats: canonical JSON."),
+        Column("settings", STRING, "Repeats, cache flushing, a CPU's threads, a GPU's timer: canonical JSON."),
     ),
 )
 

@@ -47,6 +47,13 @@ def test_span_and_operations_of_a_sum(
     assert call("probe.outlooks:of_a_sum", **wanted) == {"span": span, "operations": times * SUM}
 
 
+def test_a_statement_counts_with_its_expressions_and_a_vector_once(call: Call) -> None:
+    one, two, many = (call("probe.outlooks:of_terms", terms=terms, lanes=1) for terms in (1, 2, 32))
+    assert two > one
+    assert many - one == 31 * (two - one)
+    assert call("probe.outlooks:of_terms", terms=32, lanes=4) == many
+
+
 @pytest.mark.slow
 def test_width_is_how_many_threads_a_tiling_makes_and_the_widest_are_replayed(call: Call, product: Any) -> None:
     found = call("probe.outlooks:widths", module=product, target=CUDA, rules="cuda", count=12)
@@ -150,7 +157,7 @@ def test_what_takes_longest_to_build_is_proposed_first(call: Call, product: Any)
 
 
 def test_where_all_members_are_heavy_they_are_proposed(call: Call) -> None:
-    module = call("probe.outlooks:long", n=1 << 16, terms=2 * HEAVY)["module"]
+    module = call("probe.outlooks:long", n=1 << 16, terms=HEAVY)["module"]
     found = call("probe.outlooks:ranked", module=module, target=CUDA, rules="cuda", draws=16, count=3)
     assert min(found["operations"]) > HEAVY
     assert len(found["best"]) == 3

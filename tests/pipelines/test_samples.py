@@ -1,11 +1,12 @@
 """samples/h200: what was measured on an NVIDIA H200 goes on becoming examples here, without one."""
 
+import runpy
 import shutil
 from pathlib import Path
 
 import pytest
 
-from littledragon.pipelines import driver, pairs, stages
+from littledragon.pipelines import driver, pairs, search, stages, verify
 from littledragon.pipelines.config import Config, load
 from littledragon.pipelines.errors import UserError
 from littledragon.pipelines.executor import Serial
@@ -26,7 +27,13 @@ def test_its_stages_are_current(sample: tuple[Store, Config]) -> None:
     for name in ("workloads", "search", "verify"):
         assert store.manifest(name)
         driver.require_current(store, stages.stage(name), config, elsewhere=True)
-    assert len(store.rows("anchors")) > 50
+    anchors = {row["workload_id"] for row in store.rows("anchors")}
+    assert len(anchors) > 50
+    assert all(chain.ended for chain in search.chains(store, config, search.measured_in(store, config)))
+    traced = {row["candidate_id"] for row in store.rows("traces")}
+    waiting = [unit.inputs for unit in verify.as_measured(store, config) if unit.inputs["workload_id"] not in anchors]
+    assert waiting, "some can go on to be verified where there is such a GPU"
+    assert {id for one in waiting for role, id in one["chosen"] if role != "default"} <= traced
     (environment,) = store.rows("environments")[:1]
     assert environment["processor"].startswith("NVIDIA H200")
     for anchor in store.rows("anchors"):
@@ -63,6 +70,27 @@ def test_h200_schedules_become_examples_here(sample: tuple[Store, Config], monke
     checks = store.rows("outcomes", "stage = 'check'")
     assert checks
     assert {row["state"] for row in checks} == {"ok"}
+
+
+@pytest.mark.slow
+def test_nothing_of_it_is_lost_when_a_stage_gets_another_version(
+    sample: tuple[Store, Config], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    old, config = sample
+    make = runpy.run_path(str(SAMPLES / "make_h200_store.py"))["main"]
+    monkeypatch.setitem(make.__globals__, "SAMPLES", tmp_path)
+    shutil.copy(SAMPLES / "h200.yaml", tmp_path)
+    monkeypatch.setattr(search, "VERSION", search.VERSION + 1)
+    make([old.path, old.path], 1000, set())
+    new = Store.open(tmp_path / "h200")
+    for table in ("candidates", "traces", "verdicts", "anchors", "environments"):
+        rows = [
+            sorted(str({name: value for name, value in row.items() if name != "unit_id"}) for row in store.rows(table))
+            for store in (Store.open(SAMPLES / "h200"), new)
+        ]
+        assert rows[0] == rows[1], table
+    assert all(chain.ended for chain in search.chains(new, config, search.measured_in(new, config)))
+    assert "bytes" in capsys.readouterr().out
 
 
 @pytest.mark.slow

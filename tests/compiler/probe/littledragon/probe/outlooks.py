@@ -22,6 +22,22 @@ def of_a_sum(rows: int, columns: int, blocks: int, unrolled: int, virtual: int) 
     return {"span": found.span, "operations": found.operations}
 
 
+def of_terms(terms: int, lanes: int) -> int:
+    """Operations of an elementwise sum of so many products, its one loop bound to threads, so many elements in each."""
+    from tvm import te
+    from tvm.s_tir import Schedule
+
+    from littledragon.compiler.limits import outlook
+
+    x = te.placeholder((1 << 12,), name="x")
+    y = te.compute(x.shape, lambda i: sum((x[i] * float(n + 2) for n in range(1, terms)), x[i] * 2.0), name="y")
+    schedule = Schedule(te.create_prim_func([x, y]))
+    thread, inner = schedule.split(*schedule.get_loops(schedule.get_sblock("y")), [None, lanes])
+    schedule.bind(thread, "threadIdx.x")
+    schedule.vectorize(inner)
+    return outlook(schedule.mod).operations
+
+
 def widths(module: str, target: dict[str, Any], rules: str, count: int) -> dict[str, list[list[int]]]:
     """For so many members, replayed: what `limits` says of the threads, and the threads that their loops have; of
     tilings at random, and of chosen ones."""
