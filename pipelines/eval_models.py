@@ -201,9 +201,10 @@ def batches(
 ) -> Iterator[list[_One]]:
     """All outputs, `size` at once, those together whose prompts have a like number of tokens: padding is work too.
 
-    Where prompts leave different room for an answer they are not put together, so that each has all of its own.
+    The longest come first, as what does not fit into memory then shows at once. Where prompts leave different room for
+    an answer they are not put together, so that each has all of its own.
     """
-    order = sorted(outputs, key=lambda one: (-room[one[0]], one[1], lengths[one[0]], one[0]))
+    order = sorted(outputs, key=lambda one: (-room[one[0]], -lengths[one[0]], *one))
     for _, same in itertools.groupby(order, key=lambda one: room[one[0]]):
         alike = list(same)
         yield from (alike[first : first + size] for first in range(0, len(alike), size))

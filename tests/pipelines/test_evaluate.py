@@ -650,3 +650,10 @@ def test_a_local_model(release: Path, tmp_path: Path) -> None:
     assert len({line["output"] for line in lines}) > 4
     assert evaluate.evaluate(release, source, tmp_path / "r.jsonl", settings) == found
     assert len(rows_of(tmp_path / "r.outputs.jsonl")) == len(lines) == 8
+
+
+def test_prompts_of_a_like_length_are_written_together_the_longest_first() -> None:
+    lengths, room = {"a": 10, "b": 30, "c": 20, "d": 90}, {"a": 50, "b": 50, "c": 50, "d": 5}
+    every = [(id, number) for number in range(2) for id in lengths]
+    found = list(eval_models.batches(every, lengths, room, 3))
+    assert found == [[("b", 0), ("b", 1), ("c", 0)], [("c", 1), ("a", 0), ("a", 1)], [("d", 0), ("d", 1)]]
