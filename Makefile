@@ -1,4 +1,4 @@
-# make demo   set up and run the main job (about six minutes on two cores)
+# make demo   set up and run the main job (about eight minutes on two cores)
 # make test   set up and run every test that needs neither a GPU nor the whole probe file
 VENV ?= .venv
 DEMO ?= demo

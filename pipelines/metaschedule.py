@@ -163,7 +163,9 @@ def files_of(paths: Sequence[Path]) -> tuple[Path, Path]:
         return paths[0] / WORKLOADS, paths[0] / RECORDS
     if len(paths) == 2:
         return paths[0], paths[1]
-    raise UserError(f"give a folder that holds {WORKLOADS} and {RECORDS}, or the two files in this order")
+    given = " ".join(map(str, paths)) or "nothing"
+    wanted = f"give a folder that holds {WORKLOADS} and {RECORDS}, or the two files in this order"
+    raise UserError(f"{given}: no such pair of files: {wanted}")
 
 
 def _lines(file: Path) -> Iterator[tuple[int, bytes | None]]:

@@ -4,11 +4,13 @@
 # without a GPU, and it learns on the GPU that samples/h200 was measured on:
 #
 #   dragon run --preset gpu --device simulated --config samples/pretrain.yaml --workdir pretrain --executor local
-#   cp -r samples/h200 h200
-#   for s in pairs teach check publish; do dragon $s --preset gpu --config samples/h200.yaml --workdir h200 --executor local; done
-#   LEGAL=pretrain/release MEASURED=h200/release OUT=out samples/student.sh      # WHAT="learn judge" for these parts alone
+#   cp -r samples/h200 work
+#   for s in pairs teach check publish; do dragon $s --preset gpu --config samples/h200.yaml --workdir work --executor local; done
+#   LEGAL=pretrain/release MEASURED=work/release OUT=out samples/student.sh
 #
-# It needs littledragon[train,report]. DRAGON and PYTHON are commands, of one word or more.
+# LEGAL is the release to begin on, MEASURED the one with measured latencies. WHAT="learn judge" does these parts alone, of
+# learn, judge, baselines, curve, search, stock and report. It needs littledragon[train,report], which `make setup` brings;
+# where .venv is not active, DRAGON=.venv/bin/dragon PYTHON=.venv/bin/python (commands, of one word or more).
 set -euo pipefail
 : "${LEGAL:?the release to begin on}" "${MEASURED:?the release with measured latencies}" "${OUT:=student}"
 DRAGON=${DRAGON:-dragon} PYTHON=${PYTHON:-python3} DEVICE=${DEVICE:-real} SPLIT=${SPLIT:-test} SIZE=${SIZE:-small}
@@ -19,7 +21,7 @@ TASKS=${TASKS:-24} TRIALS=${TRIALS:-128} READ=${READ:-8,32,128} STOCK=${STOCK:-6
 stock=stock; [[ $DEVICE == real ]] || stock=
 WHAT=${WHAT:-learn judge baselines curve search $stock report}
 needs="duckdb, littledragon, trl"; [[ " $WHAT " != *" report "* ]] || needs+=", matplotlib"
-$PYTHON -c "import $needs" || { echo "error: PYTHON=$PYTHON lacks one of $needs: name the one of DRAGON" >&2; exit 2; }
+$PYTHON -c "import $needs" 2>/dev/null || { echo "error: PYTHON=$PYTHON lacks one of $needs: set it to the Python that has them" >&2; exit 2; }
 mkdir -p "$OUT"
 
 step() { # NAME COMMAND…: once, timed
