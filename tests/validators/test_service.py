@@ -283,7 +283,7 @@ def test_a_child_that_dies_on_a_full_disk_is_a_fault(tasks: list[Task], monkeypa
         waited_for(lambda: any(read(path) for path in service._folder.glob("*/applied")))
         (path,) = service._folder.glob("*/applied")
         (applying,) = (one for one in psutil.Process().children(recursive=True) if has_open(one.pid, path))
-        os.kill(applying.pid, signal.SIGSEGV)
+        os.kill(applying.pid, signal.SIGABRT)  # TVM's handler of SIGSEGV allocates: it can hang within malloc
         is_fault(asked.result(), "no space left on device: crashed")
         assert service.evaluate("shifted", tiled(32)).gate == "ok"
 
@@ -380,10 +380,10 @@ def test_a_child_that_dies_while_it_applies_a_text_has_its_credit(tasks: list[Ta
         waited_for(lambda: any(read(path) > 100 for path in service._folder.glob("*/applied")))
         (path,) = service._folder.glob("*/applied")
         (applying,) = (one for one in psutil.Process().children(recursive=True) if has_open(one.pid, path))
-        os.kill(applying.pid, signal.SIGSEGV)
+        os.kill(applying.pid, signal.SIGABRT)
         verdict = asked.result()
         assert (verdict.gate, verdict.fault, verdict.f_div) == ("applicable", None, 0.0)
-        assert "SIGSEGV" in str(verdict.reason)
+        assert "SIGABRT" in str(verdict.reason)
         assert 100 < verdict.applied < verdict.emitted == 2002
         assert service.evaluate("shifted", tiled(32)).gate == "ok"
 
