@@ -178,10 +178,10 @@ class Search:
         Spans are compared by powers of two, and of equals the first drawn come first: spaces stay mixed, and a small
         difference is not believed. Of 74 workloads with 16 and more first-round candidates on an H200 (1,516), the 4
         of the best outlook hold a latency 1.47 times better than 4 at random do, the 8 best one 1.17 times better
-        (95% intervals 1.35 to 1.62, 1.12 to 1.24; the best of all are 1.60 and 1.20 times better; what is late was told
-        by its statements then, not by its operations), with 0.64 to 0.69 of
-        the build time. With one in four left to chance the first figure is 1.44. A ranker that was fitted on the other
-        workloads (XGBoost) reaches 1.50, 1.18: too little more to ship.
+        (95% intervals 1.35 to 1.62, 1.12 to 1.24; the best of all are 1.60 and 1.20 times better), with 0.64 to 0.69 of
+        the build time; what is late was told by its statements then, not by its operations. With one in four left to
+        chance the first figure is 1.44. A ranker that was fitted on the other workloads (XGBoost) reaches 1.50, 1.18:
+        too little more to ship.
         """
         if not self.gpu:
             return list(members[:count])
