@@ -2,12 +2,13 @@
 
 import contextlib
 import functools
+import gc
 import itertools
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -116,13 +117,16 @@ def _asked(
 @dataclass(frozen=True)
 class _Local:
     """A local model, loaded. ends: the tokens that end an answer. most: positions of its context. vocabulary: of its
-    tokens, where they are masked."""
+    tokens, where they are masked. compiled: whether a step is compiled, for a number of outputs that stays the same and
+    a cache of keys and values that does not grow; ready: the numbers of outputs for which that is done."""
 
     model: Any
     tokenizer: Any
     ends: list[int]
     most: int
     vocabulary: "Vocabulary | None"
+    compiled: bool = False
+    ready: set[int] = field(default_factory=set)
 
     def tokens(self, prompt: Prompt) -> list[int]:
         """What the model is asked, in tokens."""
@@ -158,7 +162,8 @@ def _loaded(source: Source, settings: Settings) -> _Local:
 
         vocabulary = vocabulary_of(tokenizer, ends)
     most = int(getattr(model.config.get_text_config(), "max_position_embeddings", 1 << 20))
-    return _Local(model.to(device).eval(), tokenizer, ends, most, vocabulary)
+    compiled = device == "cuda" and bool(getattr(model, "_can_compile_fullgraph", False))
+    return _Local(model.to(device).eval(), tokenizer, ends, most, vocabulary, compiled)
 
 
 def _sampled(
@@ -179,11 +184,12 @@ def _sampled(
     room = {id: max(0, min(most, local.most - length)) for id, length in lengths.items()}
     every = [(id, number) for number in range(settings.samples) for id in prompts]
     write = functools.partial(_written, local, prompts, room, source, settings)
-    missing, largest = set(wanted), settings.batch
+    free = functools.partial(_free, local)
+    missing, largest = set(wanted), min(settings.batch, len(every))
     for batch in batches(every, lengths, room, settings.batch):
         if missing.isdisjoint(batch):
             continue
-        parts, fits = halved(write, batch, largest)
+        parts, fits = halved(write, batch, largest, free)
         if fits < largest:
             say(f"eval: {largest} outputs at once do not fit into the GPU's memory: {fits} from now on")
             largest = fits
@@ -192,7 +198,7 @@ def _sampled(
             for text in texts if texts is not None else [Text(id, n, "", fault=lost) for id, n in part]:
                 if (text.example_id, text.number) in missing:
                     yield text
-    del local, write
+    del local, write, free
     _free()  # the kernels that are judged next need the memory
 
 
@@ -211,10 +217,11 @@ def batches(
 
 
 def halved(
-    write: Callable[[Sequence[_One]], list[Text]], batch: Sequence[_One], largest: int
+    write: Callable[[Sequence[_One], int], list[Text]], batch: Sequence[_One], largest: int, free: Callable[[], None]
 ) -> tuple[list[tuple[Sequence[_One], list[Text] | None]], int]:
     """What is written of a batch, in parts of at most `largest`, or of half as many each time that memory does not
-    suffice; and how many fitted. None of an output that does not fit alone."""
+    suffice, once `free` has given back what it can; and how many fitted. None of an output that does not fit alone.
+    `write` is told how many a part has at most."""
     import torch
 
     waiting: list[Sequence[_One]] = [batch[first : first + largest] for first in range(0, len(batch), largest)]
@@ -222,11 +229,11 @@ def halved(
     while waiting:
         part = waiting.pop(0)
         try:
-            texts: list[Text] | None = write(part)
+            texts: list[Text] | None = write(part, largest)
         except torch.OutOfMemoryError:
             texts = None
         if texts is None:
-            _free()
+            free()
         if texts is None and len(part) > 1:
             largest = (len(part) + 1) // 2
             left = [*part, *(one for later in waiting for one in later)]
@@ -243,13 +250,16 @@ def _written(
     source: Source,
     settings: Settings,
     batch: Sequence[_One],
+    most: int,
 ) -> list[Text]:
-    """What the model writes of one batch, whose prompts all leave as many tokens of room."""
+    """What the model writes of one batch of at most so many, whose prompts all leave as many tokens of room."""
     import torch
 
     if not room[batch[0][0]]:  # its own failure: the prompt alone fills the model's context
         return [Text(id, number, "", 0.0, ended="cut") for id, number in batch]
     asked = [local.tokens(prompts[id]) for id, _ in batch]
+    if local.compiled:  # each other number of outputs would be compiled for
+        asked += [asked[-1]] * (most - len(asked))
     longest, device = max(map(len, asked)), local.model.device
     padding = local.ends[0] if local.tokenizer.pad_token_id is None else local.tokenizer.pad_token_id
     inputs = torch.tensor([[padding] * (longest - len(one)) + one for one in asked], device=device)
@@ -261,13 +271,18 @@ def _written(
         masks = [LegalTokens(local.vocabulary, longest)]
     temperature = settings.sampling(source)["temperature"]
     how = {"do_sample": True, "temperature": temperature, "top_k": 0, "top_p": 1.0} if temperature > 0 else {}
+    write = functools.partial(
+        local.model.generate, input_ids=inputs, attention_mask=attention, max_new_tokens=room[batch[0][0]],
+        eos_token_id=local.ends, pad_token_id=padding, **(how or {"do_sample": False}),
+        **({"cache_implementation": "static"} if local.compiled else {}),
+    )  # fmt: skip
+    if local.compiled and most not in local.ready:
+        with busy("compiling the model"):
+            write(stopping_criteria=[_Short(longest)])
+        local.ready.add(most)
     torch.manual_seed(int(digest([settings.seed, batch]), 16) % (1 << 63))
     began = time.monotonic()
-    with torch.inference_mode():
-        tokens = local.model.generate(
-            input_ids=inputs, attention_mask=attention, max_new_tokens=room[batch[0][0]], eos_token_id=local.ends,
-            pad_token_id=padding, logits_processor=masks, **(how or {"do_sample": False}),
-        )[:, longest:].tolist()  # fmt: skip
+    tokens = write(logits_processor=masks)[: len(batch), longest:].tolist()
     took = time.monotonic() - began
     stuck = {place for mask in masks for place in mask.stuck}
     texts = []
@@ -279,12 +294,30 @@ def _written(
     return texts
 
 
-def _free() -> None:
-    """Give the memory back that a GPU's allocator keeps."""
+class _Short:
+    """Ends an answer after the few steps that compile one, record it and replay it."""
+
+    def __init__(self, longest: int) -> None:
+        self.longest = longest
+
+    def __call__(self, tokens: Any, scores: Any, **_: Any) -> Any:
+        import torch
+
+        return torch.full(tokens.shape[:1], tokens.shape[1] >= self.longest + 6, device=tokens.device)
+
+
+def _free(local: _Local | None = None) -> None:
+    """Give the memory back that a GPU's allocator keeps, and what compiled steps of a model have there."""
     import torch
 
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
+    if not torch.cuda.is_available():
+        return
+    if local is not None:
+        local.ready.clear()
+        local.model.__dict__.pop("_cache", None)
+    torch.compiler.reset()
+    gc.collect()
+    torch.cuda.empty_cache()
 
 
 def _ends(model: Any, tokenizer: Any) -> list[int]:

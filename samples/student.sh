@@ -35,7 +35,8 @@ step() { # NAME COMMAND…: once, timed
   echo "== $name took $(($(date +%s) - began)) s" | tee -a "$OUT/log.txt"; echo "$*" > "$OUT/.$name"
 }
 learn=($DRAGON train sft --batch "$BATCH" --micro-batch "$MICRO" --save-steps "$SAVE" --eval-rows 0 --leave-out-long --resume)
-finish=("${learn[@]}" --epochs "$EPOCHS" --learning-rate 3e-4 --set gradient_checkpointing=false)
+alike='train_sampling_strategy="group_by_length"' # little padding
+finish=("${learn[@]}" --epochs "$EPOCHS" --learning-rate 3e-4 --set gradient_checkpointing=false "$alike")
 judge=($DRAGON eval --data "$MEASURED" --split "$SPLIT" --device "$DEVICE")
 prompts=("${judge[@]}" --limit "$LIMIT" --samples "$SAMPLES")
 model=("${prompts[@]}" --batch "$TOGETHER" --max-tokens "$MOST")
@@ -60,7 +61,7 @@ print(sum(pq.read_metadata(path).num_rows for path in pathlib.Path(sys.argv[1]).
 
 for part in $WHAT; do case $part in
 learn)
-  step legal "${learn[@]}" --data "$LEGAL" --init "$SIZE" --out "$OUT/legal" --epochs "$LEGAL_EPOCHS"
+  step legal "${learn[@]}" --data "$LEGAL" --init "$SIZE" --out "$OUT/legal" --epochs "$LEGAL_EPOCHS" --set "$alike"
   step sft "${finish[@]}" --data "$MEASURED" --model "$OUT/legal" --out "$OUT/sft"
   step grpo $DRAGON train grpo --data "$MEASURED" --model "$OUT/sft" --out "$OUT/grpo" --device "$DEVICE" --learning-rate 1e-5 \
     --max-steps "$STEPS" --prompts "$PROMPTS" --generations "$GENERATIONS" --micro-batch "$MICRO" --max-completion "$MOST" \

@@ -1,19 +1,21 @@
 """One lock a device and host: work shares it, timing has it alone.
 
 Files and `flock`, so that it holds between processes and a killed process lets go of it. Whoever waits holds the
-turnstile, and later comers queue behind it: neither readers nor writers starve.
+turnstile, and later comers queue behind it: neither readers nor writers starve. Of one process's threads that want to
+be alone, the earliest turn comes first.
 """
 
 import contextlib
 import fcntl
 import functools
 import os
-import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
+
+from littledragon.validators.turns import Turns
 
 LOCKS: Final = Path("/tmp/littledragon-locks")
 """The same for every process, whatever its TMPDIR and its user: the device is one."""
@@ -36,10 +38,10 @@ class HostLock:
             yield
 
     @contextlib.contextmanager
-    def exclusive(self) -> Iterator[None]:
+    def exclusive(self, turn: int = 0) -> Iterator[None]:
         """Held by one alone."""
         # Of this process's threads one waits at the files, which cost two descriptors each.
-        with _gate(self._folder / self._name), self._held(fcntl.LOCK_EX):
+        with _gate(self._folder / self._name).permit(turn), self._held(fcntl.LOCK_EX):
             began = time.monotonic()
             try:
                 yield
@@ -78,8 +80,8 @@ _held_s: defaultdict[str, float] = defaultdict(float)  # of each lock, written b
 
 
 @functools.cache
-def _gate(path: Path) -> threading.Lock:
-    return threading.Lock()
+def _gate(path: Path) -> Turns:
+    return Turns(1)
 
 
 os.register_at_fork(after_in_child=_gate.cache_clear)

@@ -8,7 +8,6 @@ one fault ends every later call of a process, the child is replaced after any er
 import contextlib
 import functools
 import os
-import queue
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -34,6 +33,7 @@ from littledragon.validators.device import (
 from littledragon.validators.locks import HostLock
 from littledragon.validators.numerics import compare
 from littledragon.validators.references import Reference, references
+from littledragon.validators.turns import Turns
 
 MODULES: Final = ("tvm", "littledragon.compiler.kernels", "littledragon.compiler.inputs")
 """What a child that measures has imported: no tensor intrinsics."""
@@ -61,7 +61,7 @@ class RealDevice(Device):
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
-        with self.working() if self.cuda else contextlib.nullcontext(), self._lock.exclusive():
+        with self.working() if self.cuda else contextlib.nullcontext(), self._lock.exclusive(self._turn):
             yield
 
     def hold(self, workload: Workload, seed: int) -> contextlib.AbstractContextManager[None]:
@@ -100,13 +100,13 @@ class RealDevice(Device):
                 except GateFailed:
                     pass
                 # What this kernel may have left behind must not count against the next, nor the last one's against it.
-                with self._lock.exclusive():  # its end is felt on the device
+                with self._lock.exclusive(self._turn):  # its end is felt on the device
                     lasting.close()
             alone = Child(MODULES, limited=self.limited)
             try:
                 return measured(alone)
             finally:
-                with self._lock.exclusive():
+                with self._lock.exclusive(self._turn):
                     alone.close()
 
     def _check(
@@ -177,7 +177,7 @@ class RealDevice(Device):
             if self.cuda:
                 wanted = {"specs": workload.specs, "arrays": arguments}
                 self._ask(child, "fetch", self.deadlines.run_s, holding=True, **wanted)
-            with self._lock.exclusive():
+            with self._lock.exclusive(self._turn):
                 ran = self._ask(
                     child,
                     "measure",
@@ -211,7 +211,7 @@ class RealDevice(Device):
         found: Checked,
     ) -> list[float]:
         try:
-            with self._lock.exclusive():
+            with self._lock.exclusive(self._turn):
                 return self._timed(child, [(kernel, found.run_s)], workload, arguments, repeat_ms)[0]
         except ChildError as error:
             raise _failed("timed", error) from None
@@ -228,7 +228,7 @@ class RealDevice(Device):
     ) -> list[list[float] | GateFailed]:
         with self._reference(workload, [0], seed) as reference:
             arrays = reference.arguments[0]
-            with self._lock.exclusive():
+            with self._lock.exclusive(self._turn):
                 child = _fresh(self.target["kind"], process, workload.key)
                 try:
                     return list(self._timed(child, timed, workload, arrays, repeat_ms))
@@ -283,12 +283,9 @@ class RealDevice(Device):
     @contextlib.contextmanager
     def _measuring(self) -> Iterator[Child]:
         """One of this process's lasting children that measure; taken before the device is, never after."""
-        idle = _idle_of(self.target["kind"])
-        name = idle.get()
-        try:
-            yield children.worker(name, MODULES, limited=self.limited)
-        finally:
-            idle.put(name)
+        kind = self.target["kind"]
+        with _measuring(kind).permit(self._turn) as number:
+            yield children.worker(f"measure-{kind}-{number}", MODULES, limited=self.limited)
 
     def time_empty(self, repeat_ms: float) -> float:
         specs = [{"name": "out", "shape": [1], "dtype": "float32", "role": "output", "low": None, "high": None}]
@@ -300,7 +297,7 @@ class RealDevice(Device):
             except ChildError as error:
                 raise GateFailed("built", str(error)) from None
             try:
-                with self._measuring() as child, self._lock.exclusive():
+                with self._measuring() as child, self._lock.exclusive(self._turn):
                     timed = [(Kernel(path, ""), 0.0)]
                     repeats = self._timed(child, timed, Workload("", specs), [None], repeat_ms)[0]
             except ChildError as error:
@@ -340,14 +337,10 @@ MEASURING: Final = {"llvm": 1, "cuda": 2}
 
 
 @functools.cache
-def _idle_of(kind: str) -> "queue.LifoQueue[str]":
-    """Names of those that are idle; the last one used comes next, with what it keeps on the device."""
-    idle: queue.LifoQueue[str] = queue.LifoQueue()
-    for number in range(MEASURING[kind]):
-        idle.put(f"measure-{kind}-{number}")
-    return idle
+def _measuring(kind: str) -> Turns:
+    return Turns(MEASURING[kind])
 
 
 _processes: dict[tuple[str, int], tuple[Child, list[str]]] = {}
 os.register_at_fork(after_in_child=_processes.clear)
-os.register_at_fork(after_in_child=_idle_of.cache_clear)
+os.register_at_fork(after_in_child=_measuring.cache_clear)

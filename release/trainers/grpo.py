@@ -258,11 +258,11 @@ def train(args: Any, last: Path | None, rows: list[Row], held: list[Row], longes
         "lr_scheduler_type": "constant", "seed": args.seed, "report_to": "none", "num_generations": args.generations,
         "num_generations_eval": args.eval_generations, "per_device_eval_batch_size": per,
         "gradient_accumulation_steps": args.prompts * args.generations // (args.micro_batch * world),
-        "per_device_train_batch_size": args.micro_batch, "max_completion_length": answer,
+        "per_device_train_batch_size": args.micro_batch, "max_completion_length": answer, "dataloader_pin_memory": gpu,
         "save_steps": args.save_steps, "eval_steps": args.save_steps, "save_total_limit": 2, "logging_steps": 1,
         "eval_strategy": "steps" if len(held_out) else "no", "eval_on_start": bool(len(held_out)) and not last,
-        "ignore_data_skip": True, "gradient_checkpointing": gpu, "dataloader_pin_memory": gpu,
-        "disable_tqdm": not sys.stderr.isatty(),
+        "ignore_data_skip": True, "gradient_checkpointing": gpu, "disable_tqdm": not sys.stderr.isatty(),
+        "cache_implementation": "static" if gpu and getattr(model, "_can_compile_fullgraph", False) else None,
     }  # fmt: skip
     fields |= {name: json.loads(value) for name, _, value in (given.partition("=") for given in args.set)}
     if fields["loss_type"] not in ("dr_grpo", "grpo"):

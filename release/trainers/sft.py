@@ -193,8 +193,8 @@ def trainer_class(normaliser: str) -> Any:
             weights, kinds = inputs.pop("loss_weights")[:, 1:], inputs.pop("kinds")[:, 1:]
             metrics = self._metrics["train" if self.model.training else "eval"]
 
-            def weighted(**kwargs: Any) -> Any:
-                outputs = model(**kwargs)
+            def weighted(attention_mask: Any = None, **kwargs: Any) -> Any:
+                outputs = model(**kwargs)  # padding is on the right, where no token sees it: attention is faster so
                 for number, kind in enumerate(KINDS, 1):
                     sums = torch.stack([-outputs.log_probs.detach()[kinds == number].sum(), (kinds == number).sum()])
                     total, count = self.accelerator.reduce(sums).tolist()

@@ -621,19 +621,20 @@ def test_a_model_without_an_end_is_refused(tmp_path: Path) -> None:
 
 def test_what_memory_does_not_suffice_for_is_halved() -> None:
     torch = pytest.importorskip("torch")
-    tried: list[int] = []
+    tried, freed = list[int](), list[int]()
 
-    def write(batch: Sequence[tuple[str, int]]) -> list[Text]:
+    def write(batch: Sequence[tuple[str, int]], most: int) -> list[Text]:
         tried.append(len(batch))
+        assert len(batch) <= most
         if len(batch) > 3 or ("big", 0) in batch:
             raise torch.OutOfMemoryError("CUDA out of memory")
         return [Text(id, number, "x") for id, number in batch]
 
     batch = [(f"x{number}", 0) for number in range(9)]
-    parts, fits = eval_models.halved(write, batch, 9)
+    parts, fits = eval_models.halved(write, batch, 9, lambda: freed.append(len(tried)))
     assert [text.example_id for _, texts in parts for text in texts or ()] == [id for id, _ in batch]
-    assert (fits, tried) == (3, [9, 5, 3, 3, 3])
-    parts, fits = eval_models.halved(write, [("a", 0), ("big", 0), ("b", 0)], fits)
+    assert (fits, tried, freed) == (3, [9, 5, 3, 3, 3], [1, 2])
+    parts, fits = eval_models.halved(write, [("a", 0), ("big", 0), ("b", 0)], fits, lambda: None)
     assert {part[0][0]: texts is None for part, texts in parts} == {"a": False, "big": True, "b": False}
 
 
@@ -650,6 +651,36 @@ def test_a_local_model(release: Path, tmp_path: Path) -> None:
     assert len({line["output"] for line in lines}) > 4
     assert evaluate.evaluate(release, source, tmp_path / "r.jsonl", settings) == found
     assert len(rows_of(tmp_path / "r.outputs.jsonl")) == len(lines) == 8
+
+
+def test_a_compiled_model_writes_what_a_plain_one_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a cache that does not grow, batches filled up, and a first answer that is thrown away."""
+    pytest.importorskip("transformers")
+    from transformers import LlamaForCausalLM
+
+    source, shapes = tiny(tmp_path / "m"), list[tuple[int, ...]]()
+    settings = Settings(samples=1, max_tokens=12, batch=4, temperature=0.0)
+    asked = asking(a=9, b=40, c=3, d=25, e=17)
+    plain = eval_models.generated(source, asked, tmp_path / "plain.jsonl", settings)
+    loaded, write = eval_models._loaded, LlamaForCausalLM.generate
+
+    def compiled(*given: Any) -> Any:
+        return replace(loaded(*given), compiled=True)
+
+    def counted(self: Any, **given: Any) -> Any:
+        found = write(self, **given)
+        shapes.append((given["cache_implementation"], *given["input_ids"].shape, found.shape[1]))
+        return found
+
+    monkeypatch.setattr(eval_models, "_loaded", compiled)
+    monkeypatch.setattr(LlamaForCausalLM, "generate", counted)
+    found = eval_models.generated(source, asked, tmp_path / "compiled.jsonl", settings)
+    assert [(one.example_id, one.output, one.ended) for one in found] == [
+        (one.example_id, one.output, one.ended) for one in plain
+    ]
+    assert {(how, rows) for how, rows, *_ in shapes} == {("static", 4)}
+    assert shapes[0][-1] <= shapes[0][2] + 6
+    assert len(shapes) == 3  # two batches, and once what is compiled
 
 
 def test_prompts_of_a_like_length_are_written_together_the_longest_first() -> None:
