@@ -314,7 +314,6 @@ def _free(local: _Local | None = None) -> None:
         return
     if local is not None:
         local.ready.clear()
-        local.model.__dict__.pop("_cache", None)
     torch.compiler.reset()
     gc.collect()
     torch.cuda.empty_cache()

@@ -8,18 +8,19 @@
 #   for s in pairs teach check publish; do dragon $s --preset gpu --config samples/h200.yaml --workdir work --executor local; done
 #   LEGAL=pretrain/release MEASURED=work/release OUT=out samples/student.sh
 #
-# LEGAL is the release to begin on, MEASURED the one with measured latencies. WHAT="learn judge" does these parts alone, of
-# learn, judge, baselines, curve, search, stock and report. It needs littledragon[train,report], which `make setup` brings;
+# LEGAL is the release to begin on, MEASURED the one with measured latencies. WHAT="legal sft judge-sft" does these parts
+# alone; all of them are below. GRPO is quicker where ANSWER and LONGEST (tokens of an answer,
+# and of it with its prompt) leave long ones out. It needs littledragon[train,report], which `make setup` brings;
 # where .venv is not active, DRAGON=.venv/bin/dragon PYTHON=.venv/bin/python (commands, of one word or more).
 set -euo pipefail
 : "${LEGAL:?the release to begin on}" "${MEASURED:?the release with measured latencies}" "${OUT:=student}"
 DRAGON=${DRAGON:-dragon} PYTHON=${PYTHON:-python3} DEVICE=${DEVICE:-real} SPLIT=${SPLIT:-test} SIZE=${SIZE:-small}
 LEGAL_EPOCHS=${LEGAL_EPOCHS:-1} EPOCHS=${EPOCHS:-6} BATCH=${BATCH:-64} MICRO=${MICRO:-16} SAVE=${SAVE:-100}
-STEPS=${STEPS:-24} PROMPTS=${PROMPTS:-16} GENERATIONS=${GENERATIONS:-8} MOST=${MOST:-2560}
+STEPS=${STEPS:-24} PROMPTS=${PROMPTS:-16} GENERATIONS=${GENERATIONS:-8} RATE=${RATE:-1e-5} MOST=${MOST:-2560}
 SAMPLES=${SAMPLES:-8} TOGETHER=${TOGETHER:-256} LIMIT=${LIMIT:-40}
 TASKS=${TASKS:-24} TRIALS=${TRIALS:-128} READ=${READ:-8,32,128} STOCK=${STOCK:-6}
 stock=stock; [[ $DEVICE == real ]] || stock=
-WHAT=${WHAT:-learn judge baselines curve search $stock report}
+WHAT=${WHAT:-legal sft grpo judge-sft judge-grpo alone baselines curve search $stock report}
 needs="duckdb, littledragon, trl"; [[ " $WHAT " != *" report "* ]] || needs+=", matplotlib"
 $PYTHON -c "import $needs" 2>/dev/null || { echo "error: PYTHON=$PYTHON lacks one of $needs: set it to the Python that has them" >&2; exit 2; }
 mkdir -p "$OUT"
@@ -60,16 +61,16 @@ print(sum(pq.read_metadata(path).num_rows for path in pathlib.Path(sys.argv[1]).
 }
 
 for part in $WHAT; do case $part in
-learn)
-  step legal "${learn[@]}" --data "$LEGAL" --init "$SIZE" --out "$OUT/legal" --epochs "$LEGAL_EPOCHS" --set "$alike"
-  step sft "${finish[@]}" --data "$MEASURED" --model "$OUT/legal" --out "$OUT/sft"
-  step grpo $DRAGON train grpo --data "$MEASURED" --model "$OUT/sft" --out "$OUT/grpo" --device "$DEVICE" --learning-rate 1e-5 \
-    --max-steps "$STEPS" --prompts "$PROMPTS" --generations "$GENERATIONS" --micro-batch "$MICRO" --max-completion "$MOST" \
-    --save-steps $(((STEPS + 1) / 2)) --eval-prompts 16 --leave-out-long --set gradient_checkpointing=false --resume ;;
-judge)
-  step judge-sft "${model[@]}" --model "$OUT/sft" --out "$OUT/sft.jsonl"
-  step judge-grpo "${model[@]}" --model "$(best)" --out "$OUT/grpo.jsonl"
-  # One output at a time: its time to a kernel holds no waiting.
+legal) step legal "${learn[@]}" --data "$LEGAL" --init "$SIZE" --out "$OUT/legal" --epochs "$LEGAL_EPOCHS" --set "$alike" ;;
+sft) step sft "${finish[@]}" --data "$MEASURED" --model "$OUT/legal" --out "$OUT/sft" ;;
+grpo)
+  step grpo $DRAGON train grpo --data "$MEASURED" --model "$OUT/sft" --out "$OUT/grpo" --device "$DEVICE" --learning-rate "$RATE" \
+    --max-steps "$STEPS" --prompts "$PROMPTS" --generations "$GENERATIONS" --micro-batch "$MICRO" --max-completion "${ANSWER:-$MOST}" \
+    ${LONGEST:+--max-length "$LONGEST"} --save-steps $(((STEPS + 1) / 2)) --eval-prompts 32 --leave-out-long \
+    --set gradient_checkpointing=false --resume ;;
+judge-sft) step judge-sft "${model[@]}" --model "$OUT/sft" --out "$OUT/sft.jsonl" ;;
+judge-grpo) step judge-grpo "${model[@]}" --model "$(best)" --out "$OUT/grpo.jsonl" ;;
+alone) # one output at a time: its time to a kernel holds no waiting
   step alone "${judge[@]}" --limit "$LIMIT" --samples 1 --model "$(best)" --batch 1 --threads 1 --max-tokens "$MOST" --out "$OUT/alone.jsonl" ;;
 baselines)
   for name in reference default nearest random; do step $name "${prompts[@]}" --baseline $name --out "$OUT/$name.jsonl"; done ;;
@@ -93,5 +94,5 @@ report) # anew each time, of what there is
   if [[ -e $OUT/sft-4.jsonl && -e $OUT/sft.jsonl ]]; then given+=(--curve "$(rows "$MEASURED")=$OUT/sft.jsonl"); fi
   $DRAGON eval report --out "$OUT/report.html" "${given[@]}"
   if [[ -e $OUT/alone.jsonl && -e $OUT/search.trials.jsonl ]]; then $DRAGON eval times "$OUT/alone.jsonl" "$OUT"/*.trials.jsonl; fi ;;
-*) echo "error: WHAT: $part is none of learn, judge, baselines, curve, search, stock, report" >&2; exit 2 ;;
+*) echo "error: WHAT: $part is none of legal, sft, grpo, judge-sft, judge-grpo, alone, baselines, curve, search, stock, report" >&2; exit 2 ;;
 esac; done

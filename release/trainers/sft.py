@@ -38,9 +38,9 @@ PLAIN: Final = (
     "{% if message.role == 'assistant' %}{{ eos_token }}{% endif %}{{ '\\n' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ '### assistant\\n' }}{% endif %}"
 )
-# Of --init: vocabulary, width, layers, heads, width of the MLP; 5.5 and 98 million parameters with all its tokens.
-SIZES: Final = {"tiny": (4096, 320, 3, 5, 1024), "small": (16384, 768, 12, 12, 2048)}
-RATES: Final = {"tiny": 1e-3, "small": 6e-4, "lora": 2e-4, "full": 1e-5}
+# Of --init: vocabulary, width, layers, heads, width of the MLP; 5.5 and 34 million parameters with all its tokens.
+SIZES: Final = {"tiny": (4096, 320, 3, 5, 1024), "small": (16384, 512, 8, 8, 1408)}
+RATES: Final = {"tiny": 1e-3, "small": 1e-3, "lora": 2e-4, "full": 1e-5}
 # Of --preset paper: it names the model and the weights, and trains both configurations in one run.
 PAPER: Final[Row] = {"model": "ByteDance-Seed/Seed-Coder-8B-Instruct", "weights": WEIGHTS}
 CHOSEN: Final[Row] = {"construction_share": 0.5, "normaliser": "weights", "lora": 0, "max_length": 32768,
