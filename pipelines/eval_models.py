@@ -114,7 +114,7 @@ def _asked(
     yield from side_by_side(ask, wanted, settings.threads or 16)
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Local:
     """A local model, loaded. ends: the tokens that end an answer. most: positions of its context. vocabulary: of its
     tokens, where they are masked. compiled: whether a step is compiled, for a number of outputs that stays the same and
@@ -207,10 +207,11 @@ def batches(
 ) -> Iterator[list[_One]]:
     """All outputs, `size` at once, those together whose prompts have a like number of tokens: padding is work too.
 
-    The longest come first, as what does not fit into memory then shows at once. Where prompts leave different room for
-    an answer they are not put together, so that each has all of its own.
+    The longest come first, as what does not fit into memory then shows at once, and no cache has to be larger than the
+    first one. Where prompts leave different room for an answer they are not put together, so that each has all of its
+    own.
     """
-    order = sorted(outputs, key=lambda one: (-room[one[0]], -lengths[one[0]], *one))
+    order = sorted(outputs, key=lambda one: (room[one[0]], -lengths[one[0]], *one))
     for _, same in itertools.groupby(order, key=lambda one: room[one[0]]):
         alike = list(same)
         yield from (alike[first : first + size] for first in range(0, len(alike), size))
@@ -220,8 +221,8 @@ def halved(
     write: Callable[[Sequence[_One], int], list[Text]], batch: Sequence[_One], largest: int, free: Callable[[], None]
 ) -> tuple[list[tuple[Sequence[_One], list[Text] | None]], int]:
     """What is written of a batch, in parts of at most `largest`, or of half as many each time that memory does not
-    suffice, once `free` has given back what it can; and how many fitted. None of an output that does not fit alone.
-    `write` is told how many a part has at most."""
+    suffice (`free` is called before); and how many fitted. None of an output that does not fit alone. `write` is told
+    how many a part has at most."""
     import torch
 
     waiting: list[Sequence[_One]] = [batch[first : first + largest] for first in range(0, len(batch), largest)]
@@ -234,7 +235,7 @@ def halved(
             texts = None
         if texts is None:
             free()
-        if texts is None and len(part) > 1:
+        if texts is None and largest > 1:  # a short part may be filled up
             largest = (len(part) + 1) // 2
             left = [*part, *(one for later in waiting for one in later)]
             waiting = [left[first : first + largest] for first in range(0, len(left), largest)]
@@ -250,16 +251,16 @@ def _written(
     source: Source,
     settings: Settings,
     batch: Sequence[_One],
-    most: int,
+    rows: int,
 ) -> list[Text]:
-    """What the model writes of one batch of at most so many, whose prompts all leave as many tokens of room."""
+    """What the model writes of one batch, of at most `rows`, whose prompts all leave as many tokens of room."""
     import torch
 
     if not room[batch[0][0]]:  # its own failure: the prompt alone fills the model's context
         return [Text(id, number, "", 0.0, ended="cut") for id, number in batch]
     asked = [local.tokens(prompts[id]) for id, _ in batch]
     if local.compiled:  # each other number of outputs would be compiled for
-        asked += [asked[-1]] * (most - len(asked))
+        asked += [asked[-1]] * (rows - len(asked))
     longest, device = max(map(len, asked)), local.model.device
     padding = local.ends[0] if local.tokenizer.pad_token_id is None else local.tokenizer.pad_token_id
     inputs = torch.tensor([[padding] * (longest - len(one)) + one for one in asked], device=device)
@@ -268,21 +269,30 @@ def _written(
     if local.vocabulary is not None:
         from littledragon.pipelines.legal_decoding import LegalTokens
 
-        masks = [LegalTokens(local.vocabulary, longest)]
+        masks = [LegalTokens(local.vocabulary, longest, len(batch))]
     temperature = settings.sampling(source)["temperature"]
     how = {"do_sample": True, "temperature": temperature, "top_k": 0, "top_p": 1.0} if temperature > 0 else {}
     write = functools.partial(
         local.model.generate, input_ids=inputs, attention_mask=attention, max_new_tokens=room[batch[0][0]],
         eos_token_id=local.ends, pad_token_id=padding, **(how or {"do_sample": False}),
-        **({"cache_implementation": "static"} if local.compiled else {}),
     )  # fmt: skip
-    if local.compiled and most not in local.ready:
-        with busy("compiling the model"):
-            write(stopping_criteria=[_Short(longest)])
-        local.ready.add(most)
+    if local.compiled:
+        write.keywords["cache_implementation"] = "static"
+    if local.compiled and rows not in local.ready and room[batch[0][0]] >= _STEPS:
+        try:
+            with busy("compiling the model"):
+                write(stopping_criteria=[_Stop(rows, longest + _STEPS)], min_new_tokens=_STEPS)
+        except torch.OutOfMemoryError:
+            raise
+        except Exception as error:  # of the many kinds that a compiler has; often there is no C compiler
+            say(f"eval: the model is not compiled, which makes it slower: {published.short(error)}")
+            local.compiled = False
+            return _written(local, prompts, room, source, settings, batch, rows)
+        local.ready.add(rows)
+    stops = [_Stop(len(batch))] if len(asked) > len(batch) else []
     torch.manual_seed(int(digest([settings.seed, batch]), 16) % (1 << 63))
     began = time.monotonic()
-    tokens = write(logits_processor=masks)[: len(batch), longest:].tolist()
+    tokens = write(logits_processor=masks, stopping_criteria=stops)[: len(batch), longest:].tolist()
     took = time.monotonic() - began
     stuck = {place for mask in masks for place in mask.stuck}
     texts = []
@@ -294,16 +304,22 @@ def _written(
     return texts
 
 
-class _Short:
-    """Ends an answer after the few steps that compile one, record it and replay it."""
+_STEPS = 6
+"""Tokens of the answer that is thrown away: with the first ones a step is compiled, recorded and replayed."""
 
-    def __init__(self, longest: int) -> None:
-        self.longest = longest
+
+class _Stop:
+    """Ends the answers that only fill a batch up, those from the `wanted`-th, and all of them at `length` tokens."""
+
+    def __init__(self, wanted: int, length: int | None = None) -> None:
+        self.wanted = wanted
+        self.length = length
 
     def __call__(self, tokens: Any, scores: Any, **_: Any) -> Any:
         import torch
 
-        return torch.full(tokens.shape[:1], tokens.shape[1] >= self.longest + 6, device=tokens.device)
+        ended = torch.arange(tokens.shape[0], device=tokens.device) >= self.wanted
+        return ended | (self.length is not None and tokens.shape[1] >= self.length)
 
 
 def _free(local: _Local | None = None) -> None:

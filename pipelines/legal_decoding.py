@@ -150,13 +150,15 @@ def vocabulary_of(tokenizer: Any, ends: Sequence[int]) -> Vocabulary:
 class LegalTokens:
     """A logits processor of `transformers` for one batch: tokens that are not legal get minus infinity.
 
-    A row that has ended is left alone. One where no token is legal must end, and its place is kept in `stuck`.
+    wanted: how many of its rows are looked at, all of them if not given; the others fill the batch up. A row that has
+    ended is left alone. One where no token is legal must end, and its place is kept in `stuck`.
     """
 
     supports_continuous_batching = False
 
-    def __init__(self, vocabulary: Vocabulary, prompt: int) -> None:
+    def __init__(self, vocabulary: Vocabulary, prompt: int, wanted: int | None = None) -> None:
         self.vocabulary = vocabulary
+        self.wanted = wanted
         self.read = prompt
         """Tokens that have been looked at: at first those of the prompt."""
         self.rows: list[legal.Reader | None] = []
@@ -167,7 +169,9 @@ class LegalTokens:
         import torch
 
         if not self.rows:
-            self.rows = [legal.start()] * input_ids.shape[0]
+            count = input_ids.shape[0]
+            wanted = count if self.wanted is None else self.wanted
+            self.rows = [legal.start()] * wanted + [None] * (count - wanted)
         for token in input_ids[:, self.read :].T.tolist():
             self.rows = [
                 None if row is None or id in self.vocabulary.ends else legal.advance(row, self.vocabulary.texts[id])

@@ -284,7 +284,7 @@ class RealDevice(Device):
     def _measuring(self) -> Iterator[Child]:
         """One of this process's lasting children that measure; taken before the device is, never after."""
         kind = self.target["kind"]
-        with _measuring(kind).permit(self._turn) as number:
+        with _permits(kind).permit(self._turn) as number:
             yield children.worker(f"measure-{kind}-{number}", MODULES, limited=self.limited)
 
     def time_empty(self, repeat_ms: float) -> float:
@@ -337,10 +337,10 @@ MEASURING: Final = {"llvm": 1, "cuda": 2}
 
 
 @functools.cache
-def _measuring(kind: str) -> Turns:
+def _permits(kind: str) -> Turns:
     return Turns(MEASURING[kind])
 
 
 _processes: dict[tuple[str, int], tuple[Child, list[str]]] = {}
 os.register_at_fork(after_in_child=_processes.clear)
-os.register_at_fork(after_in_child=_measuring.cache_clear)
+os.register_at_fork(after_in_child=_permits.cache_clear)

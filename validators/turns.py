@@ -46,6 +46,7 @@ class Turns:
 
     def _give(self) -> None:
         while self._idle and self._waiting:
-            _, number, there = heapq.heappop(self._waiting)
+            _, number, there = self._waiting[0]
             self._given[number] = self._idle.pop()
+            heapq.heappop(self._waiting)
             there.set()

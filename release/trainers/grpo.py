@@ -159,8 +159,7 @@ def staged(scorer: Scorer, **kwargs: Any) -> Any:
             tells = groups.nan_to_num(-math.inf).amax(1) > groups.nan_to_num(math.inf).amin(1)
             for name, count in (("left_out", (~tells).sum()), ("resting", self.order.resting), ("all", len(tells))):
                 self._metrics["train"][f"groups/{name}"].append(float(count))
-            first = self.accelerator.process_index * len(inputs)
-            mine = tells.repeat_interleave(self.num_generations)[first : first + len(inputs)]
+            mine = tells.repeat_interleave(self.num_generations).split(len(inputs))[self.accelerator.process_index]
             output["completion_mask"] = output["completion_mask"] * mine.unsqueeze(1)
             output["advantages"] = output["advantages"] * mine
             output["scale"] = len(tells) / tells.sum().clamp(min=1)  # the loss is a mean over all completions
@@ -175,14 +174,14 @@ def staged(scorer: Scorer, **kwargs: Any) -> Any:
         def _save_checkpoint(self, model: Any, trial: Any) -> None:
             super()._save_checkpoint(model, trial)
             if self.args.should_save:
-                folder = Path(self.args.output_dir) / f"checkpoint-{self.state.global_step}"
-                write(folder / "order.json", self.order.state)
+                last = Path(self.args.output_dir, f"checkpoint-{self.state.global_step}")
+                write(last / "order.json", self.order.state)
 
         def screen(self, data: Any, completions: int) -> list[int]:
             """The rows of the prompts whose outcomes vary, or are not known, among so many completions of each."""
             usual, self.num_generations_eval = self.args.num_generations_eval, completions
-            per, self.args.per_device_eval_batch_size = self.args.per_device_eval_batch_size, completions
-            self.args.per_device_eval_batch_size *= max(1, per // completions)
+            per = self.args.per_device_eval_batch_size
+            self.args.per_device_eval_batch_size = completions * max(1, per // completions)
             self.evaluate(data)
             self.num_generations_eval, self.args.per_device_eval_batch_size = usual, per
             outcomes: dict[int, list[Any]] = {row: [] for row in data["row"]}
@@ -190,8 +189,9 @@ def staged(scorer: Scorer, **kwargs: Any) -> Any:
                 outcomes[row].append(outcome)
             return [row for row in outcomes if not alike(outcomes[row])]
 
-    trainer = StagedGRPOTrainer(reward_funcs=scorer, **kwargs)
-    trainer.add_callback(Skip())
+    trainer = StagedGRPOTrainer(reward_funcs=scorer, callbacks=[Skip()], **kwargs)
+    if not trainer.use_vllm:  # without it a cache that does not grow is no gain
+        trainer.generation_config.disable_compile = False
     return trainer
 
 
@@ -204,8 +204,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     held = sorted(held, key=lambda row: hashlib.sha256(row["example_id"].encode()).digest())[: args.eval_prompts]
     if not rows:
         sys.exit(f"error: {args.data}: no prompts to train on")
-    where = {name: getattr(args, name) for name in ("url", "timeout", "data", "device", "environment", "workers")}
-    with judge([*rows, *held], **where) as ask:
+    where = ("url", "timeout", "data", "device", "environment", "workers")
+    with judge([*rows, *held], **{name: getattr(args, name) for name in where}) as ask:
         train(args, last, rows, held, longest, Scorer(ask, [*rows, *held], args.threads))
 
 
@@ -223,8 +223,8 @@ def train(args: Any, last: Path | None, rows: list[Row], held: list[Row], longes
     gpu, world = torch.cuda.is_available(), int(os.environ.get("WORLD_SIZE", "1"))
     try:
         tokenizer = AutoTokenizer.from_pretrained(args.model)
-        dtype, make = torch.bfloat16 if args.lora and gpu else torch.float32, AutoModelForCausalLM
-        model = make.from_pretrained(args.model, dtype=dtype)
+        dtype = torch.bfloat16 if args.lora and gpu else torch.float32
+        model = AutoModelForCausalLM.from_pretrained(args.model, dtype=dtype)
     except Exception as error:  # safetensors has a kind of its own for a file that was not written to its end
         sys.exit(f"error: --model {args.model}: {' '.join(str(error).split())}")
     fits(args.model, tokenizer, model)

@@ -165,7 +165,7 @@ def mix(construction: int, refinement: int, share: float, seed: int) -> list[int
 
 
 def collate(rows: list[Row], pad: int, weights: Sequence[float]) -> dict[str, Any]:
-    """A batch padded on the right: labels are -100 and weights 0 in the prompt and the padding."""
+    """A batch padded on the right, where no token sees it: labels are -100 and weights 0 in prompt and padding."""
     from torch import tensor
     from torch.nn.utils.rnn import pad_sequence
 
@@ -193,8 +193,8 @@ def trainer_class(normaliser: str) -> Any:
             weights, kinds = inputs.pop("loss_weights")[:, 1:], inputs.pop("kinds")[:, 1:]
             metrics = self._metrics["train" if self.model.training else "eval"]
 
-            def weighted(attention_mask: Any = None, **kwargs: Any) -> Any:
-                outputs = model(**kwargs)  # padding is on the right, where no token sees it: attention is faster so
+            def weighted(**kwargs: Any) -> Any:
+                outputs = model(**kwargs | ({} if kwargs.get("output_router_logits") else {"attention_mask": None}))
                 for number, kind in enumerate(KINDS, 1):
                     sums = torch.stack([-outputs.log_probs.detach()[kinds == number].sum(), (kinds == number).sum()])
                     total, count = self.accelerator.reduce(sums).tolist()

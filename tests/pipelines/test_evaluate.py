@@ -636,6 +636,15 @@ def test_what_memory_does_not_suffice_for_is_halved() -> None:
     assert (fits, tried, freed) == (3, [9, 5, 3, 3, 3], [1, 2])
     parts, fits = eval_models.halved(write, [("a", 0), ("big", 0), ("b", 0)], fits, lambda: None)
     assert {part[0][0]: texts is None for part, texts in parts} == {"a": False, "big": True, "b": False}
+    filled = list[int]()
+
+    def fill(batch: Sequence[tuple[str, int]], most: int) -> list[Text]:
+        """As many as `most` are written at once, whatever the batch has."""
+        filled.append(most)
+        return write([("x", number) for number in range(most)], most) and [Text(*one, "x") for one in batch]
+
+    parts, fits = eval_models.halved(fill, [("one", 0)], 4, lambda: None)
+    assert ([texts is None for _, texts in parts], filled) == ([False], [4, 1])
 
 
 @pytest.mark.slow
@@ -653,16 +662,19 @@ def test_a_local_model(release: Path, tmp_path: Path) -> None:
     assert len(rows_of(tmp_path / "r.outputs.jsonl")) == len(lines) == 8
 
 
-def test_a_compiled_model_writes_what_a_plain_one_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a cache that does not grow, batches filled up, and a first answer that is thrown away."""
+def test_a_batch_that_is_filled_up_and_a_cache_that_does_not_grow_change_no_output(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where the model is compiled, which it is not on a CPU; a first answer is thrown away."""
     pytest.importorskip("transformers")
     from transformers import LlamaForCausalLM
 
     source, shapes = tiny(tmp_path / "m"), list[tuple[int, ...]]()
     settings = Settings(samples=1, max_tokens=12, batch=4, temperature=0.0)
     asked = asking(a=9, b=40, c=3, d=25, e=17)
-    plain = eval_models.generated(source, asked, tmp_path / "plain.jsonl", settings)
     loaded, write = eval_models._loaded, LlamaForCausalLM.generate
+    monkeypatch.setattr(eval_models, "_loaded", lambda *given: replace(loaded(*given), compiled=False))
+    plain = eval_models.generated(source, asked, tmp_path / "plain.jsonl", settings)
 
     def compiled(*given: Any) -> Any:
         return replace(loaded(*given), compiled=True)
@@ -683,8 +695,29 @@ def test_a_compiled_model_writes_what_a_plain_one_does(tmp_path: Path, monkeypat
     assert len(shapes) == 3  # two batches, and once what is compiled
 
 
+def test_where_compiling_fails_the_model_writes_without(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("transformers")
+    from transformers import LlamaForCausalLM
+
+    source, loaded, write = tiny(tmp_path / "m"), eval_models._loaded, LlamaForCausalLM.generate
+
+    def failing(self: Any, **given: Any) -> Any:
+        if "cache_implementation" in given:
+            raise RuntimeError("no C compiler")
+        return write(self, **given)
+
+    monkeypatch.setattr(eval_models, "_loaded", lambda *given: replace(loaded(*given), compiled=True))
+    monkeypatch.setattr(LlamaForCausalLM, "generate", failing)
+    settings = Settings(samples=1, max_tokens=12, batch=4, temperature=0.0)
+    found = eval_models.generated(source, asking(a=9, b=3), tmp_path / "o.jsonl", settings)
+    assert len(found) == 2
+    assert "not compiled, which makes it slower: no C compiler" in capsys.readouterr().err
+
+
 def test_prompts_of_a_like_length_are_written_together_the_longest_first() -> None:
     lengths, room = {"a": 10, "b": 30, "c": 20, "d": 90}, {"a": 50, "b": 50, "c": 50, "d": 5}
     every = [(id, number) for number in range(2) for id in lengths]
     found = list(eval_models.batches(every, lengths, room, 3))
-    assert found == [[("b", 0), ("b", 1), ("c", 0)], [("c", 1), ("a", 0), ("a", 1)], [("d", 0), ("d", 1)]]
+    assert found == [[("d", 0), ("d", 1)], [("b", 0), ("b", 1), ("c", 0)], [("c", 1), ("a", 0), ("a", 1)]]

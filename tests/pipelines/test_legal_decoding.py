@@ -171,6 +171,9 @@ def test_rows_of_a_batch() -> None:
     dead = LegalTokens(Vocabulary(["x", "<|end|>"], [1]), 1)
     assert dead(torch.tensor([[0]]), torch.zeros(1, 2)).isfinite().tolist() == [[False, True]]
     assert dead.stuck == {0}
+    filled = LegalTokens(Vocabulary(tokens, [3]), 2, wanted=1)
+    ids = torch.tensor([[0, 0], [0, 0]])
+    assert [row.isfinite().sum().item() for row in filled(ids, scores)] == [1, 6]  # the second fills the batch up
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from littledragon.validators import locks
 from littledragon.validators.locks import HostLock
 from littledragon.validators.turns import Turns
 
@@ -100,7 +101,8 @@ def test_who_waits_to_be_alone_on_the_host_is_ordered_too(tmp_path: Path) -> Non
     with lock.exclusive():
         for thread in threads:
             thread.start()
-        time.sleep(0.3)
+        while len(locks._gate(tmp_path / "t")._waiting) < len(threads):
+            time.sleep(0.001)
     for thread in threads:
         thread.join(timeout=20)
     assert seen == [0, 1, 2, 3]
