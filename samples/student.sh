@@ -66,8 +66,8 @@ sft) step sft "${finish[@]}" --data "$MEASURED" --model "$OUT/legal" --out "$OUT
 grpo)
   step grpo $DRAGON train grpo --data "$MEASURED" --model "$OUT/sft" --out "$OUT/grpo" --device "$DEVICE" --learning-rate "$RATE" \
     --max-steps "$STEPS" --prompts "$PROMPTS" --generations "$GENERATIONS" --micro-batch "$MICRO" --max-completion "${ANSWER:-$MOST}" \
-    ${LONGEST:+--max-length "$LONGEST"} --save-steps $(((STEPS + 1) / 2)) --eval-prompts 32 --leave-out-long \
-    --set gradient_checkpointing=false --resume ;;
+    ${LONGEST:+--max-length "$LONGEST"} --save-steps $(((STEPS + 1) / 2)) --eval-prompts "$PROMPTS" --eval-generations "$GENERATIONS" \
+    --leave-out-long --set gradient_checkpointing=false --resume ;;
 judge-sft) step judge-sft "${model[@]}" --model "$OUT/sft" --out "$OUT/sft.jsonl" ;;
 judge-grpo) step judge-grpo "${model[@]}" --model "$(best)" --out "$OUT/grpo.jsonl" ;;
 alone) # one output at a time: its time to a kernel holds no waiting

@@ -190,8 +190,6 @@ def staged(scorer: Scorer, **kwargs: Any) -> Any:
             return [row for row in outcomes if not alike(outcomes[row])]
 
     trainer = StagedGRPOTrainer(reward_funcs=scorer, callbacks=[Skip()], **kwargs)
-    if not trainer.use_vllm:  # without it a cache that does not grow is no gain
-        trainer.generation_config.disable_compile = False
     return trainer
 
 
@@ -262,7 +260,6 @@ def train(args: Any, last: Path | None, rows: list[Row], held: list[Row], longes
         "save_steps": args.save_steps, "eval_steps": args.save_steps, "save_total_limit": 2, "logging_steps": 1,
         "eval_strategy": "steps" if len(held_out) else "no", "eval_on_start": bool(len(held_out)) and not last,
         "ignore_data_skip": True, "gradient_checkpointing": gpu, "disable_tqdm": not sys.stderr.isatty(),
-        "cache_implementation": "static" if gpu and getattr(model, "_can_compile_fullgraph", False) else None,
     }  # fmt: skip
     fields |= {name: json.loads(value) for name, _, value in (given.partition("=") for given in args.set)}
     if fields["loss_type"] not in ("dr_grpo", "grpo"):
@@ -274,6 +271,9 @@ def train(args: Any, last: Path | None, rows: list[Row], held: list[Row], longes
         scorer, model=model, args=GRPOConfig(**fields), processing_class=tokenizer, peft_config=adapters,
         train_dataset=data, eval_dataset=held_out if len(held_out) else None,
     )  # fmt: skip
+    if gpu and not (fields.get("cache_implementation") or trainer.use_vllm) and model._can_compile_fullgraph:
+        most = answer + max(len(prompt["input_ids"]) for at, prompt in enumerate(asked) if at not in long)
+        trainer.generation_config.update(cache_implementation="static", max_cache_len=most, disable_compile=False)
     args.out.mkdir(parents=True, exist_ok=True)
     for name in () if last else ("best", "new"):
         shutil.rmtree(args.out / name, ignore_errors=True)  # of a run that ended before its first checkpoint
