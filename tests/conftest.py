@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from littledragon.compiler import children
 from littledragon.schemas import tsel
 from littledragon.schemas.graph import Analysis, Edge, Effect, Evidence
 from littledragon.schemas.ids import content_id, digest
@@ -19,6 +20,13 @@ from littledragon.schemas.tables import BY_NAME
 settings.register_profile("ci", derandomize=True, deadline=None)
 if os.environ.get("CI"):
     settings.load_profile("ci")
+
+
+@pytest.fixture(autouse=True)
+def _children_may_start() -> None:
+    """Whatever the test before has stopped: a trainer and a server stop the children of their process at their end."""
+    children.go_on()
+
 
 REAL = Path(__file__).parent / "golden" / "release"
 ENVIRONMENT = "e0"
