@@ -17,7 +17,7 @@ set -euo pipefail
 DRAGON=${DRAGON:-dragon} PYTHON=${PYTHON:-python3} DEVICE=${DEVICE:-real} SPLIT=${SPLIT:-test} SIZE=${SIZE:-small}
 LEGAL_EPOCHS=${LEGAL_EPOCHS:-1} EPOCHS=${EPOCHS:-6} BATCH=${BATCH:-64} MICRO=${MICRO:-16} SAVE=${SAVE:-100}
 STEPS=${STEPS:-24} PROMPTS=${PROMPTS:-16} GENERATIONS=${GENERATIONS:-8} RATE=${RATE:-1e-5} MOST=${MOST:-2560}
-SAMPLES=${SAMPLES:-8} TOGETHER=${TOGETHER:-256} LIMIT=${LIMIT:-40}
+SAMPLES=${SAMPLES:-8} TOGETHER=${TOGETHER:-256} LIMIT=${LIMIT:-40} TEMPERATURE=${TEMPERATURE:-0.7}
 TASKS=${TASKS:-24} TRIALS=${TRIALS:-128} READ=${READ:-8,32,128} STOCK=${STOCK:-6}
 stock=stock; [[ $DEVICE == real ]] || stock=
 WHAT=${WHAT:-legal sft grpo judge-sft judge-grpo alone baselines curve search $stock report}
@@ -40,7 +40,7 @@ alike='train_sampling_strategy="group_by_length"' # little padding
 finish=("${learn[@]}" --epochs "$EPOCHS" --learning-rate 3e-4 --set gradient_checkpointing=false "$alike")
 judge=($DRAGON eval --data "$MEASURED" --split "$SPLIT" --device "$DEVICE")
 prompts=("${judge[@]}" --limit "$LIMIT" --samples "$SAMPLES")
-model=("${prompts[@]}" --batch "$TOGETHER" --max-tokens "$MOST")
+model=("${prompts[@]}" --batch "$TOGETHER" --max-tokens "$MOST" --temperature "$TEMPERATURE")
 best() { if [[ -d $OUT/grpo/best ]]; then echo "$OUT/grpo/best"; else echo "$OUT/grpo"; fi; }
 part() { # PARTS OUT: one in so many of the measured workloads
   $PYTHON - "$MEASURED" "$2" "$1" <<'P'
@@ -71,7 +71,8 @@ grpo)
 judge-sft) step judge-sft "${model[@]}" --model "$OUT/sft" --out "$OUT/sft.jsonl" ;;
 judge-grpo) step judge-grpo "${model[@]}" --model "$(best)" --out "$OUT/grpo.jsonl" ;;
 alone) # one output at a time: its time to a kernel holds no waiting
-  step alone "${judge[@]}" --limit "$LIMIT" --samples 1 --model "$(best)" --batch 1 --threads 1 --max-tokens "$MOST" --out "$OUT/alone.jsonl" ;;
+  step alone "${judge[@]}" --limit "$LIMIT" --samples 1 --model "$(best)" --batch 1 --threads 1 --max-tokens "$MOST" \
+    --temperature "$TEMPERATURE" --out "$OUT/alone.jsonl" ;;
 baselines)
   for name in reference default nearest random; do step $name "${prompts[@]}" --baseline $name --out "$OUT/$name.jsonl"; done ;;
 curve) # what a quarter of the measured workloads gives, and a half; and what the legal ones alone do
