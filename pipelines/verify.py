@@ -294,6 +294,6 @@ def anchor_row(verdicts: Sequence[Row], empty_us: float | None, floor: float) ->
         detail = f"L0 is {default['latency_us']:.3g} us, an empty kernel {empty_us:.3g} us"
         return row | {"reason": "launch_bound", "detail": detail}
     if best is None or passed == [default]:
-        return row | {"reason": "no_candidates", "detail": f"{len(verdicts) - 1} were verified"}
+        return row | {"reason": "no_candidates", "detail": f"none of {len(verdicts) - 1} passed"}
     band = max(default["noise_band"], best["noise_band"])
     return row | {"state": "ok", "noise_band": band, "margin": margin(floor, band)}
