@@ -18,6 +18,8 @@ RANDOM_TRIES: Final = 6
 DRAWS: Final = 3
 """Random members that are drawn on a GPU for each one that is wanted: those of the best outlook are proposed. With it
 a first round of 16 takes 1.6 times the CPU time."""
+MORE_DRAWS: Final = 12
+"""The same at most where those that are quick to compile do not suffice: in spaces of large products they are few."""
 LEAST: Final = 2
 """What can be scheduled has so many candidates: a first round that found fewer draws on…"""
 MOST_DRAWS: Final = 1024
@@ -147,7 +149,10 @@ def _members(
     draws, tries, found = DRAWS * wanted if search.gpu else 0, RANDOM_TRIES * wanted, len(known) - 1
     pool: list[Member] = []
     for number, drawn in zip(range(max(tries, MOST_DRAWS)), search.drawn(), strict=False):
-        if (number >= draws and len(pool) >= wanted) or (number >= tries and found >= LEAST):
+        if number >= draws and len(pool) >= wanted:
+            if not search.gpu or number >= MORE_DRAWS * wanted or search.quick(pool, wanted) >= wanted:
+                break
+        elif number >= tries and found >= LEAST:
             break
         if drawn is not None and drawn.key not in known:
             known.add(drawn.key)

@@ -31,7 +31,7 @@ from littledragon.validators import scratch
 from littledragon.validators.device import Device, GateFailed
 
 NAME = "search"
-VERSION = 6
+VERSION = 7
 GROWS = True
 SHARED = True
 TABLES = ("candidates", "traces", "environments")

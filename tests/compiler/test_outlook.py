@@ -4,13 +4,14 @@ import itertools
 import math
 import statistics
 from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from littledragon.compiler import targets
+from littledragon.compiler import proposals, targets
 from littledragon.compiler.evolution import HEAVY, LONG, LONG_SHARE, UNCHOSEN, Member, Search
-from littledragon.compiler.limits import BUSY, OWN_UNROLL
+from littledragon.compiler.limits import BUSY, OWN_UNROLL, Outlook
 
 CUDA = targets.target("cuda")
 SUM = 9
@@ -133,6 +134,25 @@ class Asked:
 
     def draw(self, _: Any, of: int) -> None:
         self.asked.append((self.number, of))
+
+
+@pytest.mark.parametrize(("one_in", "heavy", "drawn"), [(2, 0, 25), (8, 0, 65), (100, 8, 97)])
+def test_where_few_are_quick_to_compile_more_are_drawn(one_in: int, heavy: int, drawn: int) -> None:
+    """For eight that are wanted: three times as many, or until eight of them are quick, or twelve times as many."""
+    search = object.__new__(Search)
+    search.gpu, search.original, asked = True, -1, list[int]()
+    search._outlooks = {key: Outlook(1.0, 100 if key % one_in == one_in - 1 else HEAVY + 1) for key in range(200)}
+
+    def draws() -> Iterator[Member]:
+        for key in range(200):
+            asked.append(key)
+            yield Member(0, None, key, None)
+
+    search.drawn = draws  # type: ignore[method-assign,assignment]
+    found = [member for member, _ in proposals._members(search, [], 8, 12, 0)]
+    assert len(found) == 8
+    assert sum(search._heavy(member) for member in found) == heavy
+    assert len(asked) == drawn  # the last one is looked at no more
 
 
 def test_a_round_names_nobody_twice() -> None:
