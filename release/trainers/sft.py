@@ -27,6 +27,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
+
 Row = dict[str, Any]
 CONFIGS: Final = ("construction", "refinement")
 COLUMNS, TEXTS, MOST = ["example_id", "messages", "completion", "spans"], ("role", "content"), 1 << 23
@@ -108,15 +110,13 @@ def read(data: Path, config: str, split: str, limit: int = sys.maxsize) -> Itera
 
 
 def token_kinds(offsets: Sequence[Sequence[int]], spans: Sequence[Row], weights: Sequence[float]) -> list[int]:
-    """For each token 1 + the index in `KINDS` of the kind that weighs least among its characters."""
-    order = sorted(range(len(KINDS)), key=lambda kind: weights[kind])
-    rank = {KINDS[kind]: bytes([place]) for place, kind in enumerate(order)}
-    ranks, kinds, reached = b"".join(rank[s["kind"]] * int(s["end"] - s["start"]) for s in spans), [], 0
-    for start, end in offsets:  # some tokenizers leave spaces out of these: a token begins where the last one ended
-        first = min(start, reached, len(ranks) - 1)
-        kinds.append(1 + order[min(ranks[first : max(end, first + 1)])])
-        reached = max(reached, end)
-    return kinds
+    """For each token 1 + the index in `KINDS` of its lightest kind; a space that a tokenizer leaves out is the next's."""
+    order, at = sorted(range(len(KINDS)), key=lambda kind: weights[kind]), np.array(offsets, np.int64).reshape(-1, 2)
+    ranks = b"".join(bytes([order.index(KINDS.index(s["kind"]))]) * int(s["end"] - s["start"]) for s in spans)
+    reached = np.maximum.accumulate(np.append(0, at[:, 1]))[:-1]
+    first = np.minimum(np.minimum(at[:, 0], reached), len(ranks) - 1)
+    borders = np.stack([first, np.maximum(at[:, 1], first + 1)], 1).ravel()
+    return [1 + order[rank] for rank in np.minimum.reduceat(np.frombuffer(ranks + b"\xff", np.uint8), borders)[::2]]
 
 
 def tokenise(batches: Iterator[list[Row]], tokenizer: Any, weights: Sequence[float]) -> Any:
@@ -142,7 +142,7 @@ def tokenise(batches: Iterator[list[Row]], tokenizer: Any, weights: Sequence[flo
 
 def load(args: argparse.Namespace, tokenizer: Any, most: int, split: str, rows: int = sys.maxsize) -> list[Any]:
     """The tokenised rows of each configuration; more than `most` tokens are refused, or left out where args say so."""
-    parts = [tokenise(read(args.data, config, split, rows), tokenizer, args.weights) for config in CONFIGS]
+    parts = [tokenise(read(args.data, c, split, rows), tokenizer, args.weights).with_format("torch") for c in CONFIGS]
     sizes = [(row["example_id"], len(row["input_ids"])) for part in parts for row in part]
     if long := [name for name, size in sizes if size > most]:
         said = f"{len(long)} of {len(sizes)} {split} rows are longer than {most} tokens, up to "
@@ -166,12 +166,12 @@ def mix(construction: int, refinement: int, share: float, seed: int) -> list[int
 
 def collate(rows: list[Row], pad: int, weights: Sequence[float]) -> dict[str, Any]:
     """A batch padded on the right, where no token sees it: labels are -100 and weights 0 in prompt and padding."""
-    from torch import tensor
+    from torch import as_tensor, ones_like, tensor
     from torch.nn.utils.rnn import pad_sequence
 
-    ids = pad_sequence([tensor(row["input_ids"]) for row in rows], True, pad)
-    kinds = pad_sequence([tensor(row["kinds"]) for row in rows], True, 0)
-    there = pad_sequence([tensor([1] * len(row["kinds"])) for row in rows], True, 0)
+    ids = pad_sequence([as_tensor(row["input_ids"]) for row in rows], True, pad)
+    kinds = pad_sequence([as_tensor(row["kinds"]) for row in rows], True, 0)
+    there = pad_sequence([ones_like(as_tensor(row["kinds"])) for row in rows], True, 0)
     labels, weighed = ids.masked_fill(kinds == 0, -100), tensor([0.0, *weights])[kinds]
     return {"input_ids": ids, "attention_mask": there, "labels": labels, "loss_weights": weighed, "kinds": kinds}
 
