@@ -110,7 +110,7 @@ def read(data: Path, config: str, split: str, limit: int = sys.maxsize) -> Itera
 
 
 def token_kinds(offsets: Sequence[Sequence[int]], spans: Sequence[Row], weights: Sequence[float]) -> list[int]:
-    """For each token 1 + the index in `KINDS` of its lightest kind; a space that a tokenizer leaves out is the next's."""
+    """For each token 1 + the index in `KINDS` of its lightest kind; spaces that a tokenizer omits are the next's."""
     order, at = sorted(range(len(KINDS)), key=lambda kind: weights[kind]), np.array(offsets, np.int64).reshape(-1, 2)
     ranks = b"".join(bytes([order.index(KINDS.index(s["kind"]))]) * int(s["end"] - s["start"]) for s in spans)
     reached = np.maximum.accumulate(np.append(0, at[:, 1]))[:-1]
