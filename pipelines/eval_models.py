@@ -141,29 +141,40 @@ def _loaded(source: Source, settings: Settings) -> _Local:
         raise UserError(f"--model {source.model}: no folder of a model (or give --endpoint URL too)")
     try:
         import torch
-        from transformers import AutoModelForCausalLM, AutoTokenizer
+        from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
     except ImportError as error:
         raise UserError(f"a local model needs {error.name}: pip install 'littledragon[train]'") from None
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        with busy(f"loading {source.model}"):
-            tokenizer = AutoTokenizer.from_pretrained(source.model, local_files_only=True)
-            dtype = torch.bfloat16 if device == "cuda" else torch.float32
-            model = AutoModelForCausalLM.from_pretrained(source.model, local_files_only=True, dtype=dtype)
-    except (OSError, ValueError, KeyError) as error:
-        raise UserError(f"--model {source.model}: {published.short(error)}") from None
-    if tokenizer.chat_template is None:
-        raise UserError(f"--model {source.model}: its tokenizer has no chat template")
-    if not (ends := _ends(model, tokenizer)):
+    ours = {"local_files_only": True, "trust_remote_code": False}
+    with busy(f"loading {source.model}"), _told(source):
+        tokenizer = AutoTokenizer.from_pretrained(source.model, **ours)
+        dtype = torch.bfloat16 if device == "cuda" else torch.float32
+        model = AutoModelForCausalLM.from_pretrained(source.model, dtype=dtype, **ours)
+        if tokenizer.chat_template is None:
+            raise UserError(f"--model {source.model}: its tokenizer has no chat template")
+        ends = _ends(model, tokenizer)
+        model.generation_config = GenerationConfig()  # how many texts it writes, and how, is said here alone
+        most = int(getattr(model.config.get_text_config(), "max_position_embeddings", 1 << 20))
+    if not ends:
         raise UserError(f"--model {source.model}: it has no token that ends an answer: give its tokenizer an eos_token")
     vocabulary = None
     if settings.constrain:
         from littledragon.pipelines.legal_decoding import vocabulary_of
 
         vocabulary = vocabulary_of(tokenizer, ends)
-    most = int(getattr(model.config.get_text_config(), "max_position_embeddings", 1 << 20))
     compiled = device == "cuda" and bool(getattr(model, "_can_compile_fullgraph", False))
     return _Local(model.to(device).eval(), tokenizer, ends, most, vocabulary, compiled)
+
+
+@contextlib.contextmanager
+def _told(source: Source) -> Iterator[None]:
+    """A folder may hold anything: whatever it makes the libraries raise is said of it, in a line."""
+    try:
+        yield
+    except (UserError, ImportError, MemoryError):
+        raise
+    except Exception as error:
+        raise UserError(f"--model {source.model}: {published.short(error)}") from None
 
 
 def _sampled(
@@ -180,7 +191,10 @@ def _sampled(
     if not wanted:
         return
     local, most = _loaded(source, settings), settings.sampling(source)["max_tokens"]
-    lengths = {id: len(local.tokens(prompt)) for id, prompt in prompts.items()}
+    with _told(source):
+        lengths = {id: len(local.tokens(prompt)) for id, prompt in prompts.items()}
+    if not min(lengths.values()):
+        raise UserError(f"--model {source.model}: its chat template makes nothing of a prompt")
     room = {id: max(0, min(most, local.most - length)) for id, length in lengths.items()}
     every = [(id, number) for number in range(settings.samples) for id in prompts]
     write = functools.partial(_written, local, prompts, room, source, settings)

@@ -33,7 +33,8 @@ step() { # NAME COMMAND…: once, timed
   fi
   echo "== $name: $*" | tee -a "$OUT/log.txt"; began=$(date +%s)
   "$@" 2>&1 | tee -a "$OUT/log.txt"
-  echo "== $name took $(($(date +%s) - began)) s" | tee -a "$OUT/log.txt"; echo "$*" > "$OUT/.$name"
+  echo "== $name took $(($(date +%s) - began)) s" | tee -a "$OUT/log.txt"
+  echo "$*" > "$OUT/.$name.new"; mv "$OUT/.$name.new" "$OUT/.$name"
 }
 learn=($DRAGON train sft --batch "$BATCH" --micro-batch "$MICRO" --save-steps "$SAVE" --eval-rows 0 --leave-out-long --resume)
 alike='train_sampling_strategy="group_by_length"' # little padding

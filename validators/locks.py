@@ -2,7 +2,8 @@
 
 Files and `flock`, so that it holds between processes and a killed process lets go of it. Whoever waits holds the
 turnstile, and later comers queue behind it: neither readers nor writers starve. Of one process's threads that want to
-be alone, the earliest turn comes first.
+be alone, the earliest turn comes first. Who forks while another thread holds a lock gets a process that holds it, too:
+nothing of ours does, whose children come from a process without any.
 """
 
 import contextlib

@@ -619,6 +619,54 @@ def test_a_model_without_an_end_is_refused(tmp_path: Path) -> None:
         eval_models.generated(source, asking(a=9), tmp_path / "o.jsonl", Settings(samples=1, max_tokens=4))
 
 
+def test_what_a_folder_says_of_generation_decides_nothing(tmp_path: Path) -> None:
+    source, asked = tiny(tmp_path / "m"), asking(a=9, b=3)
+    settings = Settings(samples=2, max_tokens=6, batch=3)
+    plain = eval_models.generated(source, asked, tmp_path / "plain.jsonl", settings)
+    said = {"num_return_sequences": 2, "do_sample": True, "stop_strings": ["x"], "repetition_penalty": 9.0}
+    path = tmp_path / "m" / "generation_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | said))
+    found = eval_models.generated(source, asked, tmp_path / "said.jsonl", settings)
+    assert [(one.example_id, one.number, one.output) for one in found] == [
+        (one.example_id, one.number, one.output) for one in plain
+    ]
+
+
+def _cut(folder: Path) -> None:
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+def _config(folder: Path, **changed: Any) -> None:
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changed))
+
+
+def _template(folder: Path, text: str) -> None:
+    (folder / "chat_template.jinja").write_text(text)
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        _cut,
+        lambda folder: (folder / "config.json").write_text("[]"),
+        lambda folder: _config(folder, num_attention_heads=0),
+        lambda folder: _config(folder, max_position_embeddings="many"),
+        lambda folder: _config(folder, auto_map={"AutoModelForCausalLM": "own.Model"}, model_type="own"),
+        lambda folder: _template(folder, "{{ raise_exception('no') }}"),
+        lambda folder: _template(folder, "{% for"),
+        lambda folder: _template(folder, "{{ '' }}"),
+    ],
+)  # fmt: skip
+def test_a_damaged_model_is_told_in_one_line(tmp_path: Path, spoil: Callable[[Path], object]) -> None:
+    source = tiny(tmp_path / "m")
+    spoil(tmp_path / "m")
+    with pytest.raises(UserError, match=r"--model .*m: .+") as told:
+        eval_models.generated(source, asking(a=9), tmp_path / "o.jsonl", Settings(samples=1, max_tokens=4))
+    assert "\n" not in str(told.value)
+
+
 def test_what_memory_does_not_suffice_for_is_halved() -> None:
     torch = pytest.importorskip("torch")
     tried, freed = list[int](), list[int]()
