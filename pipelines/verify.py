@@ -8,6 +8,7 @@ import json
 import math
 import statistics
 import tempfile
+from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -294,6 +295,8 @@ def anchor_row(verdicts: Sequence[Row], empty_us: float | None, floor: float) ->
         detail = f"L0 is {default['latency_us']:.3g} us, an empty kernel {empty_us:.3g} us"
         return row | {"reason": "launch_bound", "detail": detail}
     if best is None or passed == [default]:
-        return row | {"reason": "no_candidates", "detail": f"none of {len(verdicts) - 1} passed"}
+        gates = Counter(verdict["status"] for verdict in verdicts[1:])
+        said = "".join(f", {count} failed {gate}" for gate, count in gates.most_common())
+        return row | {"reason": "no_candidates", "detail": f"none of {len(verdicts) - 1} passed{said}"}
     band = max(default["noise_band"], best["noise_band"])
     return row | {"state": "ok", "noise_band": band, "margin": margin(floor, band)}

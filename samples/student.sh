@@ -12,6 +12,12 @@
 # alone; all of them are below. GRPO is quicker where ANSWER and LONGEST (tokens of an answer,
 # and of it with its prompt) leave long ones out. It needs littledragon[train,report], which `make setup` brings;
 # where .venv is not active, DRAGON=.venv/bin/dragon PYTHON=.venv/bin/python (commands, of one word or more).
+#
+# A try of all but the curve and stock, in a few minutes and without a GPU, of `dragon run --device simulated --limit 4 --workdir trial`:
+#
+#   LEGAL=trial/release MEASURED=trial/release OUT=try DEVICE=simulated SPLIT=train SIZE=tiny EPOCHS=1 BATCH=4 MICRO=2 STEPS=1 PROMPTS=2 \
+#     GENERATIONS=2 ANSWER=32 MOST=32 SAMPLES=1 LIMIT=1 TOGETHER=4 TASKS=1 TRIALS=4 READ=2,4 OMP_NUM_THREADS=1 \
+#     WHAT="legal sft grpo judge-sft judge-grpo alone baselines search report" samples/student.sh
 set -euo pipefail
 : "${LEGAL:?the release to begin on}" "${MEASURED:?the release with measured latencies}" "${OUT:=student}"
 DRAGON=${DRAGON:-dragon} PYTHON=${PYTHON:-python3} DEVICE=${DEVICE:-real} SPLIT=${SPLIT:-test} SIZE=${SIZE:-small}
@@ -79,6 +85,7 @@ baselines)
 curve) # what a quarter of the measured workloads gives, and a half; and what the legal ones alone do
   for parts in 4 2; do
     step part-$parts part $parts "$OUT/part-$parts"
+    if (( $(rows "$OUT/part-$parts") == 0 )); then echo "one in $parts of the workloads are none: left out"; continue; fi
     step sft-$parts "${finish[@]}" --data "$OUT/part-$parts" --model "$OUT/legal" --out "$OUT/sft-$parts"
     step judge-sft-$parts "${model[@]}" --model "$OUT/sft-$parts" --out "$OUT/sft-$parts.jsonl"
   done

@@ -33,7 +33,7 @@ def main(argv: Sequence[str]) -> None:
     try:
         runpy.run_path(str(folder / f"{name}.py"), run_name="__main__")
     except KeyboardInterrupt:
-        sys.exit("error: stopped: give --resume to go on from the last checkpoint")
+        sys.exit("error: stopped: give --resume to go on from the last checkpoint, if there is one")
     except Exception as error:
         if os.environ.get("DRAGON_DEBUG"):
             raise
