@@ -150,7 +150,7 @@ def _members(
     pool: list[Member] = []
     for number, drawn in zip(range(max(tries, MOST_DRAWS)), search.drawn(), strict=False):
         if number >= draws and len(pool) >= wanted:
-            if not search.gpu or number >= MORE_DRAWS * wanted or search.quick(pool, wanted) >= wanted:
+            if number >= MORE_DRAWS * wanted or search.quick(pool, wanted) >= wanted:
                 break
         elif number >= tries and found >= LEAST:
             break

@@ -9,8 +9,8 @@
 #   LEGAL=pretrain/release MEASURED=work/release OUT=out samples/student.sh
 #
 # LEGAL is the release to begin on, MEASURED the one with measured latencies. WHAT="legal sft judge-sft" does these parts
-# alone; all of them are below. GRPO is quicker where ANSWER and LONGEST (tokens of an answer,
-# and of it with its prompt) leave long ones out. It needs littledragon[train,report], which `make setup` brings;
+# alone, of those that WHAT names below. GRPO is quicker where ANSWER and LONGEST (tokens of an answer, and of it with its
+# prompt) leave long ones out. The script needs littledragon[train,report], which `make setup` brings;
 # where .venv is not active, DRAGON=.venv/bin/dragon PYTHON=.venv/bin/python (commands, of one word or more).
 #
 # A try of all but the curve and stock, in a few minutes and without a GPU, of `dragon run --device simulated --limit 4 --workdir trial`:
