@@ -43,8 +43,8 @@ step() { # NAME COMMAND…: once, timed
   echo "$*" > "$OUT/.$name.new"; mv "$OUT/.$name.new" "$OUT/.$name"
 }
 learn=($DRAGON train sft --batch "$BATCH" --micro-batch "$MICRO" --save-steps "$SAVE" --eval-rows 0 --leave-out-long --resume)
-alike='train_sampling_strategy="group_by_length"' # little padding
-finish=("${learn[@]}" --epochs "$EPOCHS" --learning-rate 3e-4 --set gradient_checkpointing=false "$alike")
+feed=('train_sampling_strategy="group_by_length"' dataloader_num_workers=2) # little padding, and no waiting for it
+finish=("${learn[@]}" --epochs "$EPOCHS" --learning-rate 3e-4 --set gradient_checkpointing=false "${feed[@]}")
 judge=($DRAGON eval --data "$MEASURED" --split "$SPLIT" --device "$DEVICE")
 prompts=("${judge[@]}" --limit "$LIMIT" --samples "$SAMPLES")
 model=("${prompts[@]}" --batch "$TOGETHER" --max-tokens "$MOST" --temperature "$TEMPERATURE")
@@ -68,7 +68,7 @@ print(sum(pq.read_metadata(path).num_rows for path in pathlib.Path(sys.argv[1]).
 }
 
 for part in $WHAT; do case $part in
-legal) step legal "${learn[@]}" --data "$LEGAL" --init "$SIZE" --out "$OUT/legal" --epochs "$LEGAL_EPOCHS" --set "$alike" ;;
+legal) step legal "${learn[@]}" --data "$LEGAL" --init "$SIZE" --out "$OUT/legal" --epochs "$LEGAL_EPOCHS" --set "${feed[@]}" ;;
 sft) step sft "${finish[@]}" --data "$MEASURED" --model "$OUT/legal" --out "$OUT/sft" ;;
 grpo)
   step grpo $DRAGON train grpo --data "$MEASURED" --model "$OUT/sft" --out "$OUT/grpo" --device "$DEVICE" --learning-rate "$RATE" \

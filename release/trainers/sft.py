@@ -211,13 +211,13 @@ def trainer_class(normaliser: str) -> Any:
 
 
 def from_nothing(size: str, batches: Iterator[list[Row]]) -> tuple[Any, Any]:
-    """A byte-level BPE tokenizer of the rows, each digit by itself and none over lines; a Llama-shaped model for it."""
+    """A byte-level BPE tokenizer of the rows, each number by itself and none over lines; a Llama-shaped model for it."""
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import LlamaConfig, PreTrainedTokenizerFast
 
     names = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
     special, shape = {"eos_token": "<|end|>", "pad_token": "<|pad|>"}, dict(zip(names, SIZES[size], strict=True))
-    bpe, pieces = Tokenizer(models.BPE()), pre_tokenizers.Split(Regex(r"\d|[^\d\n]+\n?|\n"), "isolated")
+    bpe, pieces = Tokenizer(models.BPE()), pre_tokenizers.Split(Regex(r"\d+|[^\d\n]+\n?|\n"), "isolated")
     bpe.pre_tokenizer = pre_tokenizers.Sequence([pieces, pre_tokenizers.ByteLevel(False, use_regex=False)])
     bpe.decoder, letters = decoders.ByteLevel(), pre_tokenizers.ByteLevel.alphabet()
     texts = ([*(said["content"] for said in row["messages"]), row["completion"]] for rows in batches for row in rows)
