@@ -30,9 +30,8 @@ from typing import Any, Final
 import numpy as np
 
 Row = dict[str, Any]
-CONFIGS: Final = ("construction", "refinement")
+CONFIGS, KINDS = ("construction", "refinement"), ("explanation", "structure", "decision")
 COLUMNS, TEXTS, MOST = ["example_id", "messages", "completion", "spans"], ("role", "content"), 1 << 23
-KINDS: Final = ("explanation", "structure", "decision")
 WEIGHTS: Final = [1.0, 2.0, 4.0]
 # The chat template of models that have none: a heading for each role, then what it says; answers end in the EOS.
 PLAIN: Final = (
@@ -40,8 +39,8 @@ PLAIN: Final = (
     "{% if message.role == 'assistant' %}{{ eos_token }}{% endif %}{{ '\\n' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ '### assistant\\n' }}{% endif %}"
 )
-# Of --init: vocabulary, width, layers, heads, width of the MLP; 5.5 and 34 million parameters with all its tokens.
-SIZES: Final = {"tiny": (4096, 320, 3, 5, 1024), "small": (16384, 512, 8, 8, 1408)}
+# Of --init: vocabulary, width, layers, heads, width of the MLP; 5.5 and 30 million parameters with all its tokens.
+SIZES: Final = {"tiny": (4096, 320, 3, 5, 1024), "small": (8192, 512, 8, 8, 1408)}
 RATES: Final = {"tiny": 1e-3, "small": 1e-3, "lora": 2e-4, "full": 1e-5}
 # Of --preset paper: it names the model and the weights, and trains both configurations in one run.
 PAPER: Final[Row] = {"model": "ByteDance-Seed/Seed-Coder-8B-Instruct", "weights": WEIGHTS}
@@ -211,13 +210,14 @@ def trainer_class(normaliser: str) -> Any:
 
 
 def from_nothing(size: str, batches: Iterator[list[Row]]) -> tuple[Any, Any]:
-    """A byte-level BPE tokenizer of the rows, each number by itself and none over lines; a Llama-shaped model for it."""
+    """A byte-level BPE tokenizer of the rows, in which numbers and names stand alone; a Llama-shaped model for it."""
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import LlamaConfig, PreTrainedTokenizerFast
 
     names = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
     special, shape = {"eos_token": "<|end|>", "pad_token": "<|pad|>"}, dict(zip(names, SIZES[size], strict=True))
-    bpe, pieces = Tokenizer(models.BPE()), pre_tokenizers.Split(Regex(r"\d+|[^\d\n]+\n?|\n"), "isolated")
+    bpe, name = Tokenizer(models.BPE()), r"[A-Za-z]\w*_\w*|[A-Za-z]{2,}\d\w*"  # in prompt and answer the same tokens
+    pieces = pre_tokenizers.Split(Regex(rf"{name}|\d+|(?:(?!{name})[^\d\n])+\n?|\n"), "isolated")
     bpe.pre_tokenizer = pre_tokenizers.Sequence([pieces, pre_tokenizers.ByteLevel(False, use_regex=False)])
     bpe.decoder, letters = decoders.ByteLevel(), pre_tokenizers.ByteLevel.alphabet()
     texts = ([*(said["content"] for said in row["messages"]), row["completion"]] for rows in batches for row in rows)

@@ -77,6 +77,25 @@ def tokenizer() -> Any:
     return made
 
 
+@pytest.mark.parametrize(
+    ("text", "pieces"),
+    [
+        ("b1 = block expert_w4a16\n", ["b", "1", "Ġ=ĠblockĠ", "expert_w4a16", "Ċ"]),
+        ("v31 = tile l9 3584 [448,1]", ["v", "31", "Ġ=ĠtileĠl", "9", "Ġ", "3584", "Ġ[", "448", ",", "1", "]"]),
+        ('cite="in.block.nt_matmul.loop.ax0.extent">', ['cite="in.block.', "nt_matmul", ".loop.", "ax0", '.extent">']),
+        ("</trace_sequence>\n\n  x_1", ["</", "trace_sequence", ">Ċ", "Ċ", "ĠĠ", "x_1"]),
+        ("ü 1½ \r\n\x00 __ _a", None),
+    ],
+)  # fmt: skip
+def test_numbers_and_names_stand_alone_and_no_text_is_changed(
+    tokenizer: Any, text: str, pieces: list[str] | None
+) -> None:
+    found = tokenizer.backend_tokenizer.pre_tokenizer.pre_tokenize_str(text)
+    assert pieces is None or [piece for piece, _ in found] == pieces
+    ids = tokenizer(text, add_special_tokens=False)["input_ids"]
+    assert tokenizer.decode(ids, clean_up_tokenization_spaces=False) == text
+
+
 def tiny_model(tokenizer: Any) -> Any:
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
