@@ -24,12 +24,9 @@ _THEIRS: Final = "tvm.s_tir.tensor_intrin"
 _MOST_BYTES: Final = 1 << 26
 
 
-def file() -> Path | None:
-    """Where they are kept, for this version of TVM; None for a user without a home."""
-    try:
-        base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    except RuntimeError:
-        return None
+def file() -> Path:
+    """Where they are kept, for this version of TVM, which itself is not imported for a user without a home."""
+    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     return base / "littledragon" / f"intrinsics-{version('apache-tvm')}-{version('apache-tvm-ffi')}.json"
 
 
@@ -38,12 +35,10 @@ def _register() -> None:
         return
     place = file()
     try:
-        if place is None:
-            raise FileNotFoundError
         _recall(_read(place))
     except (OSError, ValueError, KeyError, TypeError, RuntimeError):
         found = _imported()
-        if place is not None and found:
+        if found:
             with contextlib.suppress(OSError):
                 _keep(found, place)
     else:

@@ -43,7 +43,7 @@ step() { # NAME COMMAND…: once, timed
   echo "$*" > "$OUT/.$name.new"; mv "$OUT/.$name.new" "$OUT/.$name"
 }
 learn=($DRAGON train sft --batch "$BATCH" --micro-batch "$MICRO" --save-steps "$SAVE" --eval-rows 0 --leave-out-long --resume)
-feed=('train_sampling_strategy="group_by_length"' dataloader_num_workers=2) # little padding, and no waiting for it
+feed=('train_sampling_strategy="group_by_length"' dataloader_num_workers=2 logging_nan_inf_filter=false) # little padding, no waiting
 finish=("${learn[@]}" --epochs "$EPOCHS" --learning-rate 3e-4 --set gradient_checkpointing=false "${feed[@]}")
 judge=($DRAGON eval --data "$MEASURED" --split "$SPLIT" --device "$DEVICE")
 prompts=("${judge[@]}" --limit "$LIMIT" --samples "$SAMPLES")

@@ -80,15 +80,6 @@ def test_a_damaged_cache_is_made_anew(cache: tuple[Path, str], tmp_path: Path, t
 
 
 @pytest.mark.slow
-def test_a_user_without_a_home_has_no_cache() -> None:
-    code = (
-        "import os; del os.environ['HOME']; os.environ.pop('XDG_CACHE_HOME', None); import pwd; pwd.getpwuid = None; "
-    )
-    code += "import littledragon.compiler.intrinsics as ours; print(ours.file())"
-    assert look(None, code) == ["None"]
-
-
-@pytest.mark.slow
 def test_a_cache_that_cannot_be_written_is_done_without(tmp_path: Path) -> None:
     (tmp_path / "littledragon").write_text("a file", encoding="utf-8")
     code = "import littledragon.compiler.intrinsics; from tvm.s_tir import TensorIntrin; "
