@@ -10,8 +10,9 @@
 #
 # LEGAL is the release to begin on, MEASURED the one with measured latencies. WHAT="legal sft judge-sft" does these parts
 # alone, of those that WHAT names below. GRPO is quicker where ANSWER and LONGEST (tokens of an answer, and of it with its
-# prompt) leave long ones out. The script needs littledragon[train,report], which `make setup` brings;
-# where .venv is not active, DRAGON=.venv/bin/dragon PYTHON=.venv/bin/python (commands, of one word or more).
+# prompt) leave long ones out. SFT_SET and GRPO_SET are further settings of TRL's ("torch_compile=true weight_decay=0.1").
+# The script needs littledragon[train,report], which `make setup` brings; where .venv is not active,
+# DRAGON=.venv/bin/dragon PYTHON=.venv/bin/python (commands, of one word or more).
 #
 # A try of all but the curve and stock, in a few minutes and without a GPU, of `dragon run --device simulated --limit 4 --workdir trial`:
 #
@@ -43,7 +44,7 @@ step() { # NAME COMMAND…: once, timed
   echo "$*" > "$OUT/.$name.new"; mv "$OUT/.$name.new" "$OUT/.$name"
 }
 learn=($DRAGON train sft --batch "$BATCH" --micro-batch "$MICRO" --save-steps "$SAVE" --eval-rows 0 --leave-out-long --resume)
-feed=('train_sampling_strategy="group_by_length"' dataloader_num_workers=2 logging_nan_inf_filter=false) # little padding, no waiting
+feed=('train_sampling_strategy="group_by_length"' dataloader_num_workers=2 logging_nan_inf_filter=false ${SFT_SET:-}) # little padding, no waiting
 finish=("${learn[@]}" --epochs "$EPOCHS" --learning-rate 3e-4 --set gradient_checkpointing=false "${feed[@]}")
 judge=($DRAGON eval --data "$MEASURED" --split "$SPLIT" --device "$DEVICE")
 prompts=("${judge[@]}" --limit "$LIMIT" --samples "$SAMPLES")
@@ -74,7 +75,7 @@ grpo)
   step grpo $DRAGON train grpo --data "$MEASURED" --model "$OUT/sft" --out "$OUT/grpo" --device "$DEVICE" --learning-rate "$RATE" \
     --max-steps "$STEPS" --prompts "$PROMPTS" --generations "$GENERATIONS" --micro-batch "$MICRO" --max-completion "${ANSWER:-$MOST}" \
     ${LONGEST:+--max-length "$LONGEST"} --save-steps $(((STEPS + 1) / 2)) --eval-prompts "$PROMPTS" --eval-generations "$GENERATIONS" \
-    --leave-out-long --set gradient_checkpointing=false --resume ;;
+    --leave-out-long --set gradient_checkpointing=false ${GRPO_SET:-} --resume ;;
 judge-sft) step judge-sft "${model[@]}" --model "$OUT/sft" --out "$OUT/sft.jsonl" ;;
 judge-grpo) step judge-grpo "${model[@]}" --model "$(best)" --out "$OUT/grpo.jsonl" ;;
 alone) # one output at a time: its time to a kernel holds no waiting

@@ -216,7 +216,7 @@ def from_nothing(size: str, batches: Iterator[list[Row]]) -> tuple[Any, Any]:
 
     names = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
     special, shape = {"eos_token": "<|end|>", "pad_token": "<|pad|>"}, dict(zip(names, SIZES[size], strict=True))
-    bpe, name = Tokenizer(models.BPE()), r"[A-Za-z]\w*_\w*|[A-Za-z]{2,}\d\w*"  # in prompt and answer the same tokens
+    bpe, name = Tokenizer(models.BPE()), r"(?<!\w)(?:[A-Za-z]\w*_\w*|[A-Za-z]{2,}\d\w*)"  # everywhere the same tokens
     pieces = pre_tokenizers.Split(Regex(rf"{name}|\d+|(?:(?!{name})[^\d\n])+\n?|\n"), "isolated")
     bpe.pre_tokenizer = pre_tokenizers.Sequence([pieces, pre_tokenizers.ByteLevel(False, use_regex=False)])
     bpe.decoder, letters = decoders.ByteLevel(), pre_tokenizers.ByteLevel.alphabet()
