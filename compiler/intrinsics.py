@@ -25,7 +25,7 @@ _MOST_BYTES: Final = 1 << 26
 
 
 def file() -> Path:
-    """Where they are kept, for this version of TVM, which itself is not imported for a user without a home."""
+    """Where they are kept, for this version of TVM. Without a home it raises, as importing TVM does."""
     base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     return base / "littledragon" / f"intrinsics-{version('apache-tvm')}-{version('apache-tvm-ffi')}.json"
 

@@ -10,7 +10,8 @@
 #
 # LEGAL is the release to begin on, MEASURED the one with measured latencies. WHAT="legal sft judge-sft" does these parts
 # alone, of those that WHAT names below. GRPO is quicker where ANSWER and LONGEST (tokens of an answer, and of it with its
-# prompt) leave long ones out. SFT_SET and GRPO_SET are further settings of TRL's ("torch_compile=true weight_decay=0.1").
+# prompt) leave long ones out. SFT_SET and GRPO_SET are further settings of TRL's for all
+# training of a kind, "torch_compile=true weight_decay=0.1" for example; no value may hold a space.
 # The script needs littledragon[train,report], which `make setup` brings; where .venv is not active,
 # DRAGON=.venv/bin/dragon PYTHON=.venv/bin/python (commands, of one word or more).
 #
@@ -44,7 +45,8 @@ step() { # NAME COMMAND…: once, timed
   echo "$*" > "$OUT/.$name.new"; mv "$OUT/.$name.new" "$OUT/.$name"
 }
 learn=($DRAGON train sft --batch "$BATCH" --micro-batch "$MICRO" --save-steps "$SAVE" --eval-rows 0 --leave-out-long --resume)
-feed=('train_sampling_strategy="group_by_length"' dataloader_num_workers=2 logging_nan_inf_filter=false ${SFT_SET:-}) # little padding, no waiting
+# Little padding, and no waiting: neither for rows nor for a look at each step's loss (one that is no number is logged as that).
+feed=('train_sampling_strategy="group_by_length"' dataloader_num_workers=2 logging_nan_inf_filter=false ${SFT_SET:-})
 finish=("${learn[@]}" --epochs "$EPOCHS" --learning-rate 3e-4 --set gradient_checkpointing=false "${feed[@]}")
 judge=($DRAGON eval --data "$MEASURED" --split "$SPLIT" --device "$DEVICE")
 prompts=("${judge[@]}" --limit "$LIMIT" --samples "$SAMPLES")

@@ -210,14 +210,14 @@ def trainer_class(normaliser: str) -> Any:
 
 
 def from_nothing(size: str, batches: Iterator[list[Row]]) -> tuple[Any, Any]:
-    """A byte-level BPE tokenizer of the rows, in which numbers and names stand alone; a Llama-shaped model for it."""
+    """A byte-level BPE tokenizer of the rows, numbers and identifiers (`ax0`) apart; a Llama-shaped model for it."""
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import LlamaConfig, PreTrainedTokenizerFast
 
     names = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
     special, shape = {"eos_token": "<|end|>", "pad_token": "<|pad|>"}, dict(zip(names, SIZES[size], strict=True))
-    bpe, name = Tokenizer(models.BPE()), r"(?<!\w)(?:[A-Za-z]\w*_\w*|[A-Za-z]{2,}\d\w*)"  # everywhere the same tokens
-    pieces = pre_tokenizers.Split(Regex(rf"{name}|\d+|(?:(?!{name})[^\d\n])+\n?|\n"), "isolated")
+    bpe, identifier = Tokenizer(models.BPE()), r"(?<!\w)(?:[A-Za-z](?>[^\W_]*)_\w*|(?>[A-Za-z]{2,})\d\w*)"
+    pieces = pre_tokenizers.Split(Regex(rf"{identifier}|\d+|(?:(?!{identifier})[^\d\n]){{1,9999}}\n?|\n"), "isolated")
     bpe.pre_tokenizer = pre_tokenizers.Sequence([pieces, pre_tokenizers.ByteLevel(False, use_regex=False)])
     bpe.decoder, letters = decoders.ByteLevel(), pre_tokenizers.ByteLevel.alphabet()
     texts = ([*(said["content"] for said in row["messages"]), row["completion"]] for rows in batches for row in rows)

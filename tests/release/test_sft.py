@@ -84,14 +84,22 @@ def tokenizer() -> Any:
         ("v31 = tile l9 3584 [448,1]", ["v", "31", "Ġ=ĠtileĠl", "9", "Ġ", "3584", "Ġ[", "448", ",", "1", "]"]),
         ('cite="in.block.nt_matmul.loop.ax0.extent">', ['cite="in.block.', "nt_matmul", ".loop.", "ax0", '.extent">']),
         ("</trace_sequence>\n\n  x_1", ["</", "trace_sequence", ">Ċ", "Ċ", "ĠĠ", "x_1"]),
-        ("ü 1½ \r\n\x00 __ _a", None),
+        ("9ab_c b0_c x1y2", ["9", "ab_cĠ", "b0_c", "Ġx", "1", "y", "2"]),
+        ("a" * 8_000_000, ["a" * 9999] * 800 + ["a" * 800]),
+        ("a " * 4_000_000, None),
+        ("a1" * 100_000, None),
     ],
 )  # fmt: skip
-def test_numbers_and_names_stand_alone_and_no_text_is_changed(
+def test_numbers_and_identifiers_are_pieces_however_long_a_line_is(
     tokenizer: Any, text: str, pieces: list[str] | None
 ) -> None:
-    found = tokenizer.backend_tokenizer.pre_tokenizer.pre_tokenize_str(text)
-    assert pieces is None or [piece for piece, _ in found] == pieces
+    found = [piece for piece, _ in tokenizer.backend_tokenizer.pre_tokenizer.pre_tokenize_str(text)]
+    assert pieces is None or found == pieces
+    assert "".join(found) == text.replace(" ", "Ġ").replace("\n", "Ċ")
+
+
+@pytest.mark.parametrize("text", ["ü 1½ \r\n\x00 __ _a", "é_a1_b <|end| >\n", "\U0001f409ax0"])
+def test_no_text_is_changed_by_the_tokenizer(tokenizer: Any, text: str) -> None:
     ids = tokenizer(text, add_special_tokens=False)["input_ids"]
     assert tokenizer.decode(ids, clean_up_tokenization_spaces=False) == text
 
