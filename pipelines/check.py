@@ -12,6 +12,8 @@ from littledragon.validators import verifier
 NAME: Final = "check"
 VERSION: Final = 2
 TABLES: Final = ("checks",)
+SLICE: Final = 256
+"""Small payloads, and a query over the facts of all selections takes its time, however few it is for."""
 
 
 def params(config: Config) -> dict[str, Any]:

@@ -131,7 +131,7 @@ def import_(store: Store, workloads: Path, records: Path, target: str, best: int
         if units:
             store.plan(NAME, [*earlier, *units])
             store.compact(NAME, at_least=MANY_FILES)
-            for row in store.rows("imports", "unit_id IN (SELECT unnest($ids))", ids=[unit.id for unit in units]):
+            for row in store.chosen("imports", "unit_id", [unit.id for unit in units]):
                 done.accepted += row["status"] == OK
                 done.failed += Counter([row["status"]] if row["status"] != OK else [])
     catalog.write(store.path)

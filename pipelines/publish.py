@@ -1,6 +1,6 @@
 """Stage publish: a row of `examples` for every label that passed the check, and from these the release folder.
 
-One unit is a mode and a split, in slices of at most `SLICE` labels. The folder is written once all units are done:
+One unit is a mode and a split, in slices of at most `LABELS` labels. The folder is written once all units are done:
 every table is checked first, then it is built aside and put in the place of the old one in one step.
 """
 
@@ -28,8 +28,10 @@ NAME: Final = "publish"
 VERSION: Final = 2
 TABLES: Final = ("examples",)
 
-SLICE: Final = 2_000
-"""Labels of one unit at most, so that a payload stays small."""
+LABELS: Final = 2_000
+"""Of one unit at most."""
+SLICE: Final = 1
+"""A payload is large: one at a time."""
 
 READY = """
     SELECT l.label_id, s.mode, w.split, s.environment_id, l.unit_id AS label_unit, c.unit_id AS check_unit,
@@ -60,7 +62,7 @@ def plan(store: Store, config: Config) -> list[Unit]:
     return [
         Unit(NAME, VERSION, settings, {"mode": mode, "split": split, "labels": _ids(part), "rows": digest(part)})
         for (mode, split), rows in groups.items()
-        for part in (rows[i : i + SLICE] for i in range(0, len(rows), SLICE))
+        for part in (rows[i : i + LABELS] for i in range(0, len(rows), LABELS))
     ]
 
 
@@ -74,20 +76,18 @@ def load(store: Store, units: Sequence[Unit], config: Config) -> list[Payload]:
 
 
 def _payload(store: Store, unit: Unit) -> Payload:
-    labels = store.rows("labels", "label_id IN (SELECT unnest($ids))", ids=unit.inputs["labels"])
-    chosen = [label["selection_id"] for label in labels]
-    selections = store.rows("selections", "selection_id IN (SELECT unnest($ids))", ids=chosen)
-    workloads = sorted({s["workload_id"] for s in selections})
-    parents = sorted({s["parent_id"] for s in selections if s["parent_id"]})
+    labels = store.chosen("labels", "label_id", unit.inputs["labels"])
+    selections = store.chosen("selections", "selection_id", [label["selection_id"] for label in labels])
+    workloads = {s["workload_id"] for s in selections}
     return {
         "labels": labels,
         "selections": selections,
-        "checks": store.rows("checks", "label_id IN (SELECT unnest($ids))", ids=unit.inputs["labels"]),
+        "checks": store.chosen("checks", "label_id", unit.inputs["labels"]),
         "environments": store.rows("environments"),
-        "workloads": store.rows("workloads", "state = 'ok' AND workload_id IN (SELECT unnest($ids))", ids=workloads),
-        "anchors": store.rows("anchors", "workload_id IN (SELECT unnest($ids))", ids=workloads),
-        "verdicts": store.rows("verdicts", "workload_id IN (SELECT unnest($ids))", ids=workloads),
-        "traces": store.rows("traces", "candidate_id IN (SELECT unnest($ids))", ids=parents),
+        "workloads": store.chosen("workloads", "workload_id", sorted(workloads), "state = 'ok'"),
+        "anchors": store.chosen("anchors", "workload_id", sorted(workloads)),
+        "verdicts": store.chosen("verdicts", "workload_id", sorted(workloads)),
+        "traces": store.chosen("traces", "candidate_id", sorted({s["parent_id"] for s in selections} - {None})),
     }
 
 

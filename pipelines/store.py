@@ -316,11 +316,24 @@ class Store:
         self, table: str, column: str, values: Sequence[str], where: str = "true", **parameters: Any
     ) -> dict[str, list[dict[str, Any]]]:
         """The rows that have one of these values in a column, by that value: one query, however many values."""
-        chosen = f'"{column}" IN (SELECT unnest($values)) AND ({where})'
         found: dict[str, list[dict[str, Any]]] = {value: [] for value in values}
-        for row in self.rows(table, chosen, values=list(found), **parameters) if found else ():
+        for row in self.chosen(table, column, found, where, **parameters):
             found[row[column]].append(row)
         return found
+
+    def chosen(
+        self, table: str, column: str, values: Iterable[str], where: str = "true", **parameters: Any
+    ) -> list[dict[str, Any]]:
+        """The rows that have one of these values in a column.
+
+        Each value is a parameter of its own, which DuckDB looks for while it reads the files; of a list in one
+        parameter it makes a join, for which it may first build a table of all rows.
+        """
+        named = {f"value_{number}": value for number, value in enumerate(dict.fromkeys(values))}
+        if not named:
+            return []
+        among = f'"{column}" IN ({", ".join(f"${name}" for name in named)})'
+        return self.rows(table, f"{among} AND ({where})", **named, **parameters)
 
     def sql(self, query: str, **parameters: Any) -> pa.Table:
         """Ask the views, one for each table, with `$name` parameters.

@@ -65,7 +65,7 @@ def test_labels_are_sliced(tmp_path: Path, tables: Tables, fill: Fill, monkeypat
     for workload in tables["workloads"]:
         workload["split"] = "train"
     store = fill(tmp_path / "w", tables)
-    monkeypatch.setattr(publish, "SLICE", 2)
+    monkeypatch.setattr(publish, "LABELS", 2)
     assert [len(u.inputs["labels"]) for u in publish.plan(store, CONFIG)] == [2, 1, 2, 1]
 
 

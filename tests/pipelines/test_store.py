@@ -134,6 +134,18 @@ def test_rows_come_back_ordered_by_key_with_their_unit(store):
     assert store.sql("select count(*) as n from environments where unit_id = $u", u=first.id).to_pylist() == [{"n": 2}]
 
 
+def test_rows_are_chosen_by_any_number_of_values(store):
+    fill(store, 3)
+    wanted = ["e001.1", *(f"none{number}" for number in range(3000)), "e000.0", "e001.1", "$value_0", "'"]
+    found = store.chosen("environments", "environment_id", wanted)
+    assert [row["environment_id"] for row in found] == ["e000.0", "e001.1"]
+    among = store.chosen("environments", "environment_id", wanted, "environment_id > $least", least="e001")
+    assert [row["environment_id"] for row in among] == ["e001.1"]
+    assert store.chosen("environments", "environment_id", []) == []
+    grouped = store.grouped("environments", "environment_id", ["e002.0", "none"])
+    assert {name: len(rows) for name, rows in grouped.items()} == {"e002.0": 1, "none": 0}
+
+
 def test_an_environment_is_one_row_however_many_units_measured_there(store):
     store.plan("search", [unit(0), unit(1), unit(2)])
     for number in range(3):

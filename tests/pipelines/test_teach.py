@@ -222,3 +222,22 @@ def test_an_endpoint_that_is_down_may_pass(store: Any, endpoint: Any) -> None:
 def test_an_endpoint_without_a_model_is_a_fault_of_the_user(store: Any) -> None:
     with pytest.raises(UserError, match="teacher_model"):
         teach.plan(store, Config(teacher="openai"))
+
+
+def test_whatever_changes_in_facts_changes_their_digest_and_their_order_does_not():
+    import duckdb
+
+    def digest(*facts: tuple[int, str, str, str]) -> str:
+        with duckdb.connect() as connection:
+            connection.execute("CREATE TABLE facts (selection_id TEXT, position INT, path TEXT, value TEXT, text TEXT)")
+            connection.executemany("INSERT INTO facts VALUES ('s', ?, ?, ?, ?)", facts)
+            ((_, found),) = connection.sql(teach.FACTS_DIGESTS).fetchall()
+        return str(found)
+
+    one, two = (0, "in.a", "1", "a is 1"), (1, "in.b", "1", "a is 1")
+    assert digest(one, two) == digest(two, one)
+    others = [digest(one), digest(two)]
+    others += [digest(one, (2, *two[1:])), digest((1, *one[1:]), (0, *two[1:])), digest(one, two, (2, *two[1:]))]
+    others += [digest(one, (1, "in.b", "2", "a is 1")), digest(one, (1, "in.b", "1", "a is 2"))]
+    others += [digest(one, (1, "in.b1", "", "a is 1")), digest(one, (1, "in.c", "1", "a is 1"))]
+    assert len({digest(one, two), *others}) == 1 + len(others)
