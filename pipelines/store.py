@@ -395,9 +395,14 @@ class Store:
             try:
                 stamp = _stamp(path)
                 wanted = [name for name in tables if self._verified.get((path, name)) != stamp]
+                with_rows, ended = set[str | None](), set[str | None]([None])
                 for piece in shards.pieces(path, [*wanted, OUTCOMES.name]) if wanted else ():
                     if OUTCOMES.name not in piece.column_names:
                         raise shards.damaged(path, "no outcomes")
+                    for name in piece.column_names:
+                        (ended if name == OUTCOMES.name else with_rows).update(_units_of(piece.column(name)))
+                if with_rows - ended:
+                    raise shards.damaged(path, "rows of a unit without its outcome")
             except FileNotFoundError:
                 return
             self._verified |= {(path, name): stamp for name in wanted}
@@ -451,6 +456,12 @@ def _only(table: pa.Table, stage: str, keep: Callable[[str], bool]) -> pa.Table:
     if kept.schema.equals(shards.schema(stage)):
         return kept
     return pa.Table.from_pylist(kept.to_pylist(), schema=shards.schema(stage))
+
+
+def _units_of(rows: pa.ChunkedArray) -> list[str | None]:
+    import pyarrow.compute as pc
+
+    return pc.unique(pc.struct_field(rows, "unit_id")).to_pylist()  # type: ignore[no-any-return]
 
 
 def _stamp(path: Path) -> _Stamp:

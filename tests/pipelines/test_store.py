@@ -277,6 +277,18 @@ def test_complete_never_takes_a_damaged_file_for_a_finished_unit(store, damage):
         Store.open(store.path).complete("search")
 
 
+def test_rows_of_a_unit_without_its_outcome_are_damage(store):
+    fill(store, 2)
+    store.compact("search", at_least=1)
+    (path,) = store.path.glob("search/compact-*.parquet")
+    added = {"environments": {**environment("e9"), "unit_id": "f" * 16}}
+    rows = pa.concat_tables([shards.read(path), pa.Table.from_pylist([added], schema=shards.schema("search"))])
+    with path.open("wb") as stream:
+        shards.write(stream, [rows], "search")
+    with pytest.raises(UserError, match="rows of a unit without its outcome"):
+        names(store)
+
+
 def test_damage_that_happens_while_a_store_is_open_is_seen(store):
     fill(store, 3)
     assert len(store.rows("environments")) == 6
