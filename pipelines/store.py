@@ -405,6 +405,8 @@ class Store:
                     raise shards.damaged(path, "rows of a unit without its outcome")
             except FileNotFoundError:
                 return
+            except pa.ArrowException as error:  # columns of other types than ours
+                raise shards.damaged(path, error) from error
             self._verified |= {(path, name): stamp for name in wanted}
 
     # -- what no plan names ------------------------------------------------------------------------

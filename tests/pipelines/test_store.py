@@ -289,6 +289,17 @@ def test_rows_of_a_unit_without_its_outcome_are_damage(store):
         names(store)
 
 
+@pytest.mark.parametrize("values", [[1, 2], [{"x": 1}]])
+def test_a_file_whose_columns_are_of_other_types_is_damage(store, values):
+    fill(store, 2)
+    store.compact("search", at_least=1)
+    (path,) = store.path.glob("search/compact-*.parquet")
+    columns = {name: pa.array(values) for name in ("environments", "outcomes")}
+    pq.write_table(pa.table(columns), path, write_page_checksum=True)
+    with pytest.raises(UserError, match=r"compact-.*: damaged"):
+        names(store)
+
+
 def test_damage_that_happens_while_a_store_is_open_is_seen(store):
     fill(store, 3)
     assert len(store.rows("environments")) == 6
